@@ -1,0 +1,1 @@
+"""The embedded English speech model `pico`: units, text front, weights, model."""

@@ -1,0 +1,1 @@
+"""English text on its way to speech: checks, normalisation, pauses, scripts. Pure functions."""

@@ -1,0 +1,1 @@
+"""The engine: one thread, one device. Streams, pages, scheduler, batches, sampling, chunks."""

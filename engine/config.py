@@ -1,0 +1,59 @@
+"""Settings of the engine, checked when made. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.errors import EngineConfigError
+
+Policy = Literal["latency", "throughput"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How one engine is sized and how it schedules.
+
+    Args:
+        max_streams: slots: streams that can hold device state at once.
+        max_batch_rows: LM rows of one step, prefill pieces included.
+        prefill_rows_per_step: most prompt rows run in one step.
+        startup_batch: most startup streams that run together while one waits for its first sound.
+        page_size: KV positions in a page.
+        n_pages: pages of the pool; 0 sizes it for `max_streams` streams of the model's longest.
+        max_queue: streams that may wait for admission; more are refused at once.
+        queue_timeout_s: longest wait for admission.
+        lead_s: steady streams further ahead than this are left out of the plan.
+        urgent_s: slack under which a steady stream joins a startup batch.
+        policy: `latency` keeps deadlines, `throughput` runs the largest batches.
+        target_load: share of real time that admission lets the admitted streams use.
+    """
+
+    max_streams: int = 16
+    max_batch_rows: int = 256
+    prefill_rows_per_step: int = 128
+    startup_batch: int = 4
+    page_size: int = 16
+    n_pages: int = 0
+    max_queue: int = 64
+    queue_timeout_s: float = 10.0
+    lead_s: float = 3.0
+    urgent_s: float = 0.3
+    policy: Policy = "latency"
+    target_load: float = 0.85
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work."""
+        for name in ("max_streams", "max_batch_rows", "prefill_rows_per_step", "startup_batch"):
+            if getattr(self, name) < 1:
+                raise EngineConfigError(f"{name} is {getattr(self, name)}, must be 1 or more")
+        if self.page_size < 1 or self.n_pages < 0 or self.max_queue < 0:
+            raise EngineConfigError("page_size must be 1 or more, n_pages and max_queue 0 or more")
+        if self.max_batch_rows < self.max_streams:
+            raise EngineConfigError(
+                f"max_batch_rows {self.max_batch_rows} is under max_streams {self.max_streams}"
+            )
+        if self.urgent_s < 0 or self.lead_s <= self.urgent_s:
+            raise EngineConfigError(f"lead_s {self.lead_s} must be above urgent_s {self.urgent_s}")
+        if not 0 < self.target_load <= 1:
+            raise EngineConfigError(f"target_load is {self.target_load}, must be in (0, 1]")

@@ -1,0 +1,1 @@
+"""Load generator, scheduler simulator and reports. A client: knows only the wire format."""

@@ -1,0 +1,1 @@
+"""Speech language models: tensors in, tensors out. See `models.base` for the contract."""

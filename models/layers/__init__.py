@@ -1,0 +1,1 @@
+"""Layers shared by every family: each is written once, here."""

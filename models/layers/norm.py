@@ -1,0 +1,24 @@
+"""Root mean square normalisation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class RMSNorm(nn.Module):
+    """Scale each vector to unit root mean square, then by a learned weight.
+
+    Source: Zhang and Sennrich 2019, equation 4. Computed in float32 whatever the input.
+    """
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last axis of `x`; shape and dtype are kept."""
+        return nn.functional.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps).to(
+            x.dtype
+        )

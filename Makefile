@@ -1,0 +1,92 @@
+# Parley's commands; `make help` lists them. Each makes .venv first and is quick when nothing changed.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help serve test check bench clean
+
+HOST ?= 127.0.0.1
+PORT ?= 8765
+MODEL ?= pico
+PYTHON ?= python3
+VENV ?= .venv
+# Index that holds the torch build to take, e.g. PyTorch's own CPU index. Empty: pip's configuration.
+TORCH_INDEX ?=
+SERVE_ARGS ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+TORCH_PIN := $(shell sed -n 's/^torch==//p' constraints.txt)
+# Two OpenMP threads that spin on busy cores cost seconds; idle ones should sleep.
+export OMP_WAIT_POLICY ?= PASSIVE
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@echo
+	@echo "  variables: HOST=$(HOST) PORT=$(PORT) MODEL=$(MODEL) PYTHON=$(PYTHON) VENV=$(VENV)"
+	@echo "             TORCH_INDEX (index of the torch build), SERVE_ARGS, PYTEST_ARGS, BENCH_ARGS"
+
+serve: $(VENV)/.stamp-run ## start the server on HOST:PORT
+	@exec $(VENV)/bin/parley serve --model $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS)
+
+test: $(VENV)/.stamp-test ## run every test that this machine can run
+	@OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.stamp-dev ## lint, format, types, import contracts
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+bench: $(VENV)/.stamp-run ## measure this machine: a table here, JSON under bench-results/
+	@$(VENV)/bin/python -m loadtest.bench $(BENCH_ARGS)
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench-results test-artifacts
+
+# What each target installs. A stamp is older than pyproject.toml or constraints.txt: install again.
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "Python is missing. On Debian or Ubuntu: sudo apt-get install python3 python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Parley needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+	       "Name another with: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  echo "Python's venv is missing. On Debian or Ubuntu: sudo apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and alone. pip must not take a CUDA build of several GB where there is no GPU and a CPU
+# wheel is at hand: the "+cpu" build is asked for by name, and what else happens is said.
+$(VENV)/.stamp-torch: constraints.txt | $(VENV)/bin/python
+	@if $(VENV)/bin/python -c 'import importlib.metadata as m, sys; \
+	    sys.exit(m.version("torch").split("+")[0] != "$(TORCH_PIN)")' 2>/dev/null; then :; \
+	elif [ -n "$(TORCH_INDEX)" ]; then \
+	  $(PIP) install --no-deps --index-url "$(TORCH_INDEX)" "torch==$(TORCH_PIN)"; \
+	elif [ "$$(uname -sm)" != "Linux x86_64" ] || command -v nvidia-smi >/dev/null; then \
+	  echo "Installing torch $(TORCH_PIN)"; \
+	  $(PIP) install -c constraints.txt "torch==$(TORCH_PIN)"; \
+	elif echo "Installing torch $(TORCH_PIN) (CPU build)" && \
+	  $(PIP) install --no-deps "torch==$(TORCH_PIN)+cpu" 2>/dev/null; then :; \
+	else \
+	  echo "No CPU wheel of torch is offered by pip's configuration: taking the default build, which"; \
+	  echo "brings CUDA (several GB). To avoid that, stop here and set TORCH_INDEX to an index with"; \
+	  echo "CPU builds (see README, 'Installing torch')."; \
+	  $(PIP) install -c constraints.txt "torch==$(TORCH_PIN)"; \
+	fi
+	@touch $@
+
+$(VENV)/.stamp-run: pyproject.toml constraints.txt $(VENV)/.stamp-torch
+	@echo "Installing Parley into $(VENV)"
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.stamp-test: $(VENV)/.stamp-run
+	@echo "Installing what the tests need"
+	@$(PIP) install -c constraints.txt -e ".[test]"
+	@touch $@
+
+$(VENV)/.stamp-dev: $(VENV)/.stamp-test
+	@echo "Installing the checkers"
+	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@touch $@

@@ -1,0 +1,257 @@
+"""Events of `parley.v1` (speech lane) to JSON text and back, and the protocol's numbers. Sans-I/O.
+
+A client message goes through `parse_client_event`; whatever is wrong with it comes out as one
+`ProtocolError` that names the field. Server events are written by `encode_event` and read by
+`parse_server_event` (clients). The event types are `realtime.events`; binary audio is
+`realtime.frames`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NoReturn
+
+from pydantic import ValidationError
+
+from realtime.errors import ProtocolError, printable
+from realtime.events import (
+    CLIENT_EVENTS,
+    MAX_ID_CHARACTERS,
+    SERVER_EVENTS,
+    BaseClientEvent,
+    BaseServerEvent,
+    ClientEvent,
+    ErrorDetail,
+    ErrorEvent,
+    ErrorType,
+    InputTextAppend,
+    InputTextEnd,
+    InputTextFlush,
+    LimitsInfo,
+    OptionValue,
+    OutputAudioDone,
+    OutputAudioPlayout,
+    OutputAudioStarted,
+    OutputInfo,
+    OutputPatch,
+    ResponseCancel,
+    ResponseCreate,
+    ResponseCreated,
+    ResponseDone,
+    ResponseInfo,
+    ResponsePatch,
+    ResponseStatus,
+    ServerEvent,
+    SessionCreated,
+    SessionInfo,
+    SessionPatch,
+    SessionUpdate,
+    SessionUpdated,
+    StatusDetails,
+    StatusError,
+    Timing,
+    UnknownEvent,
+    Usage,
+)
+from realtime.frames import AudioCodec
+
+__all__ = [
+    "CLIENT_EVENTS",
+    "CLOSE_GOING_AWAY",
+    "CLOSE_INTERNAL",
+    "CLOSE_NORMAL",
+    "CLOSE_POLICY",
+    "CLOSE_TOO_BIG",
+    "CLOSE_TRY_AGAIN",
+    "MAX_ID_CHARACTERS",
+    "OPUS_RATES_HZ",
+    "PACKET_MS",
+    "PCM_RATES_HZ",
+    "SERVER_EVENTS",
+    "SPEECH_PATH",
+    "SUBPROTOCOL",
+    "AudioCodec",
+    "BaseClientEvent",
+    "BaseServerEvent",
+    "ClientEvent",
+    "ErrorDetail",
+    "ErrorEvent",
+    "ErrorType",
+    "InputTextAppend",
+    "InputTextEnd",
+    "InputTextFlush",
+    "LimitsInfo",
+    "OptionValue",
+    "OutputAudioDone",
+    "OutputAudioPlayout",
+    "OutputAudioStarted",
+    "OutputInfo",
+    "OutputPatch",
+    "ResponseCancel",
+    "ResponseCreate",
+    "ResponseCreated",
+    "ResponseDone",
+    "ResponseInfo",
+    "ResponsePatch",
+    "ResponseStatus",
+    "ServerEvent",
+    "SessionCreated",
+    "SessionInfo",
+    "SessionPatch",
+    "SessionUpdate",
+    "SessionUpdated",
+    "StatusDetails",
+    "StatusError",
+    "Timing",
+    "UnknownEvent",
+    "Usage",
+    "encode_event",
+    "parse_client_event",
+    "parse_server_event",
+]
+
+SUBPROTOCOL: Final = "parley.v1"
+SPEECH_PATH: Final = "/v1/audio/speech/stream"
+PACKET_MS: Final = 20
+
+CLOSE_NORMAL: Final = 1000
+CLOSE_GOING_AWAY: Final = 1001
+CLOSE_POLICY: Final = 1008
+CLOSE_TOO_BIG: Final = 1009
+CLOSE_INTERNAL: Final = 1011
+CLOSE_TRY_AGAIN: Final = 1013
+
+OPUS_RATES_HZ: Final = (24000, 48000)
+PCM_RATES_HZ: Final = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
+
+
+def encode_event(event: ClientEvent | ServerEvent) -> str:
+    """JSON text of `event`. A client's unset fields are left out, its nulls are kept."""
+    if isinstance(event, BaseClientEvent):
+        return json.dumps({"type": event.type, **event.model_dump(exclude_unset=True)})
+    return event.model_dump_json()
+
+
+def parse_client_event(message: str) -> ClientEvent:
+    """The event in a text message.
+
+    Raises:
+        ProtocolError: `invalid_event` (not JSON, no or unknown type), `unknown_field`,
+            `missing_field`, `invalid_value`, `invalid_text`; param names the field, and event_id is
+            the client's where it could be read.
+    """
+    raw = _load_object(message)
+    event_id = raw.get("event_id")
+    known_id = event_id if isinstance(event_id, str) and _is_id(event_id) else None
+    kind = raw.get("type")
+    if not isinstance(kind, str):
+        raise ProtocolError(
+            "invalid_event", "type is missing or no string", param="type", event_id=known_id
+        )
+    model = CLIENT_EVENTS.get(kind)
+    if model is None:
+        known = ", ".join(CLIENT_EVENTS)
+        raise ProtocolError(
+            "invalid_event",
+            f"unknown type {printable(kind)!r}; known: {known}",
+            param="type",
+            event_id=known_id,
+        )
+    try:
+        event = model.model_validate(raw)
+    except ValidationError as error:
+        _raise_field_error(error, raw, known_id)
+    bad_path = _lone_surrogate_path(raw)
+    if bad_path is not None:
+        raise _surrogate_error(bad_path, known_id)
+    return event
+
+
+def parse_server_event(message: str) -> ServerEvent | UnknownEvent:
+    """The event in a server's text message, for clients; unknown types come as `UnknownEvent`.
+
+    Raises:
+        ProtocolError: not an event.
+    """
+    raw = _load_object(message)
+    kind = raw.get("type")
+    model = SERVER_EVENTS.get(kind, UnknownEvent) if isinstance(kind, str) else UnknownEvent
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        _raise_field_error(error, raw, None)
+
+
+def _load_object(message: str) -> dict[str, object]:
+    try:
+        # NOTE: RecursionError is what the parser raises on very deep nesting, not a fault of ours.
+        value = json.loads(message, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("invalid_event", f"not JSON: {printable(str(error))}") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("invalid_event", "a message must be a JSON object")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_id(value: str) -> bool:
+    return len(value) <= MAX_ID_CHARACTERS and not _has_lone_surrogate(value)
+
+
+def _has_lone_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _lone_surrogate_path(value: object) -> str | None:
+    """Where in a validated (so shallow) message a string holds half a UTF-16 pair.
+
+    JSON can write one as an escape; it could not be sent back.
+    """
+    if isinstance(value, str):
+        return "" if _has_lone_surrogate(value) else None
+    if not isinstance(value, dict):
+        return None
+    for key, inner in value.items():
+        path = _lone_surrogate_path(inner)
+        if path is not None or _has_lone_surrogate(key):
+            return f"{printable(key)}.{path or ''}".rstrip(".")
+    return None
+
+
+def _surrogate_error(param: str, event_id: str | None) -> ProtocolError:
+    message = f"{param} holds a lone surrogate; send Unicode text"
+    return ProtocolError("invalid_text", message, param=param, event_id=event_id)
+
+
+def _raise_field_error(
+    error: ValidationError, raw: dict[str, object], event_id: str | None
+) -> NoReturn:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    param = _field_path(first["loc"], raw)
+    if first["type"] == "extra_forbidden":
+        code, message = "unknown_field", f"unknown field {param!r}"
+    elif first["type"] == "missing":
+        code, message = "missing_field", f"{param} is missing"
+    elif first["type"] == "string_unicode":
+        raise _surrogate_error(param or "a field name", event_id) from None
+    else:
+        code, message = "invalid_value", f"{param}: {printable(first['msg'])}"
+    raise ProtocolError(code, message, param=param, event_id=event_id) from None
+
+
+def _field_path(loc: tuple[int | str, ...], raw: dict[str, object]) -> str:
+    """Dotted path as far as the client's message goes, plus one step for a missing field.
+
+    The validator's own path may end in the names of union members, which are no fields.
+    """
+    parts: list[str] = []
+    value: object = raw
+    for step in loc:
+        if not isinstance(value, dict):
+            break
+        parts.append(printable(str(step)))
+        value = value.get(step)
+    return ".".join(parts)

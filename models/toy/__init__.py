@@ -1,0 +1,1 @@
+"""Random two-layer models that together use every part of the contract. Tests run on them."""

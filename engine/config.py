@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import EngineConfigError
+from models.spec import CodecSpec, FrameSpec
 
 Policy = Literal["latency", "throughput"]
 
@@ -57,3 +58,22 @@ class EngineConfig:
             raise EngineConfigError(f"lead_s {self.lead_s} must be above urgent_s {self.urgent_s}")
         if not 0 < self.target_load <= 1:
             raise EngineConfigError(f"target_load is {self.target_load}, must be in (0, 1]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a plan must keep to: the engine's settings, and the pace and chunks of its model."""
+
+    config: EngineConfig
+    frame: FrameSpec
+    codec: CodecSpec
+
+    @property
+    def frame_s(self) -> float:
+        """Seconds of audio in one frame."""
+        return self.frame.frame_s
+
+    @property
+    def row_s(self) -> float:
+        """Seconds of audio in one row: how long it may take in real time."""
+        return self.frame.frame_s / self.frame.rows_per_frame

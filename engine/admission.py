@@ -1,0 +1,201 @@
+"""Who may start: a bounded queue before the engine's slots, pages and time. No torch, no clock.
+
+A stream is admitted when the measured step cost says that all admitted streams keep their
+deadlines; until then it waits in order; when the wait would be too long it is refused at once, with
+a hint when to come back. So overload costs the refused, not those who already listen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.config import Limits
+from engine.costs import StepCosts
+from engine.stream import Stream
+from engine.types import StreamId
+
+RATE_WINDOW_S = 10.0
+"""Admissions of this long are the measure of how fast places become free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a waiting stream will need.
+
+    Args:
+        stream_id: given by the handle.
+        asked_s: when the caller began to wait.
+        n_prompt_rows: prompt rows of all sequences.
+        n_pages: KV pages of the worst case, prompt and all rows to the limit, all sequences.
+        n_step_rows: LM rows of one decode step (2 if ever guided).
+        is_continuation: a later part of a reply that already plays: goes before new ones, and the
+            place in time that the part before it gives up is its own.
+    """
+
+    stream_id: StreamId
+    asked_s: float
+    n_prompt_rows: int
+    n_pages: int
+    n_step_rows: int = 1
+    is_continuation: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A stream that will not be served. `retry_after_s` is None where asking again is no use."""
+
+    stream_id: StreamId
+    code: str
+    message: str
+    retry_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """Decisions of one review. Streams in neither list still wait."""
+
+    admitted: tuple[StreamId, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+
+class Admission:
+    """The queue. Engine thread only.
+
+    Args:
+        limits: engine settings and the model's pace.
+        n_pages: pages that the pool has when nothing is used.
+    """
+
+    def __init__(self, limits: Limits, n_pages: int) -> None:
+        self._limits = limits
+        self._n_pages = n_pages
+        self._queue: list[tuple[Demand, float]] = []
+        self._admitted_s: deque[float] = deque()
+
+    @property
+    def n_queued(self) -> int:
+        """Streams that wait."""
+        return len(self._queue)
+
+    def n_ahead(self, stream_id: StreamId) -> int | None:
+        """Streams that wait before this one; None if it does not wait."""
+        for idx, (demand, _) in enumerate(self._queue):
+            if demand.stream_id == stream_id:
+                return idx
+        return None
+
+    def offer(self, demand: Demand, now_s: float) -> None:
+        """Put a stream in the queue; the next review decides about it."""
+        assert self.n_ahead(demand.stream_id) is None, "a stream is offered once"
+        at = len(self._queue)
+        if demand.is_continuation:
+            at = sum(waiting.is_continuation for waiting, _ in self._queue)
+        self._queue.insert(at, (demand, now_s))
+
+    def cancel(self, stream_id: StreamId) -> bool:
+        """Take a stream out of the queue; False if it does not wait."""
+        idx = self.n_ahead(stream_id)
+        if idx is None:
+            return False
+        del self._queue[idx]
+        return True
+
+    def review(
+        self,
+        now_s: float,
+        active: Sequence[Stream],
+        costs: StepCosts,
+        n_free_slots: int,
+        n_free_pages: int,
+    ) -> Review:
+        """Admit in order while time, slots and pages last; refuse whoever would wait too long.
+
+        Args:
+            now_s: monotonic clock.
+            active: admitted streams.
+            costs: measured step costs.
+            n_free_slots: slots that can be allocated.
+            n_free_pages: pages that can be allocated.
+        """
+        refused = self._refuse_impossible()
+        admitted: list[StreamId] = []
+        n_rows = [stream.n_step_rows for stream in active if not stream.is_generation_done]
+        while self._queue:
+            demand = self._queue[0][0]
+            if n_free_slots < 1 or demand.n_pages > n_free_pages:
+                break
+            load = self.predicted_load(now_s, [*n_rows, demand.n_step_rows], demand, costs)
+            if n_rows and not demand.is_continuation and load > self._limits.config.target_load:
+                break
+            del self._queue[0]
+            admitted.append(demand.stream_id)
+            self._admitted_s.append(now_s)
+            n_rows.append(demand.n_step_rows)
+            n_free_slots -= 1
+            n_free_pages -= demand.n_pages
+        refused += self._refuse_late(now_s)
+        return Review(admitted=tuple(admitted), refused=tuple(refused))
+
+    def predicted_load(
+        self, now_s: float, n_step_rows: Sequence[int], demand: Demand, costs: StepCosts
+    ) -> float:
+        """Share of real time that these streams take, one of each pace, were all of them steady.
+
+        Args:
+            now_s: monotonic clock.
+            n_step_rows: LM rows of each stream in a step.
+            demand: a typical newcomer, for the prompts that go on arriving.
+            costs: measured step costs.
+        """
+        codec, frame_s = self._limits.codec, self._limits.frame_s
+        decode = costs.step_s(sum(n_step_rows), 0) / self._limits.row_s
+        prefill = self._admission_rate_hz(now_s) * costs.step_s(0, demand.n_prompt_rows)
+        size = codec.chunk_frames[-1]
+        n_streams = len(n_step_rows)
+        n_call = min(n_streams, costs.n_full_call(size), codec.max_batch)
+        calls_hz = n_streams / n_call / (size * frame_s)
+        return costs.both_s(decode + prefill, calls_hz * costs.chunk_s(n_call, size))
+
+    def _admission_rate_hz(self, now_s: float) -> float:
+        while self._admitted_s and self._admitted_s[0] < now_s - RATE_WINDOW_S:
+            self._admitted_s.popleft()
+        return len(self._admitted_s) / RATE_WINDOW_S
+
+    def _refuse_impossible(self) -> list[Refusal]:
+        refused = [d for d, _ in self._queue if d.n_pages > self._n_pages]
+        self._queue = [entry for entry in self._queue if entry[0].n_pages <= self._n_pages]
+        return [
+            Refusal(
+                stream_id=demand.stream_id,
+                code="prompt_too_long",
+                message=f"needs {demand.n_pages} KV pages, the engine has {self._n_pages}",
+                retry_after_s=None,
+            )
+            for demand in refused
+        ]
+
+    def _refuse_late(self, now_s: float) -> list[Refusal]:
+        """Refuse those beyond the queue's length, and those whose turn would come too late."""
+        config = self._limits.config
+        rate_hz = self._admission_rate_hz(now_s)
+        kept: list[tuple[Demand, float]] = []
+        refused: list[Refusal] = []
+        for demand, offered_s in self._queue:
+            waited_s = now_s - offered_s
+            wait_s = (len(kept) + 1) / rate_hz if rate_hz > 0 else 0.0
+            is_late = waited_s > config.queue_timeout_s or wait_s > config.queue_timeout_s
+            if len(kept) < config.max_queue and not is_late:
+                kept.append((demand, offered_s))
+                continue
+            refused.append(
+                Refusal(
+                    stream_id=demand.stream_id,
+                    code="overloaded",
+                    message=f"{len(kept)} streams wait already",
+                    retry_after_s=min(max(wait_s, 1.0), 60.0),
+                )
+            )
+        self._queue = kept
+        return refused

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 -- phoneme letters look like Latin ones
 """From the dictionaries' compressed phoneme alphabet to the units of `models.pico.units`.
 
 The source alphabet (misaki, US) writes one letter a diphthong or affricate and no length marks;
@@ -13,10 +14,9 @@ from models.pico import units
 
 VOWELS: Final = frozenset("AIOWYæɑɔəɛɜɪiuʊʌᵻᵊ")
 STRESSES: Final = "ˈˌ"
-_SIMPLE: Final = {
-    **{"A": "eɪ", "I": "aɪ", "O": "oʊ", "W": "aʊ", "Y": "ɔɪ", "ʤ": "dʒ", "ʧ": "tʃ"},
-    **{"ɑ": "ɑː", "ɔ": "ɔː", "ɜ": "ɜː", "u": "uː", "ᵊ": "ə", "T": "ɾ", "g": "ɡ", "r": "ɹ"},
-}
+_SIMPLE: Final = dict(
+    zip("AIOWYʤʧɑɔɜuᵊTgr", "eɪ aɪ oʊ aʊ ɔɪ dʒ tʃ ɑː ɔː ɜː uː ə ɾ ɡ ɹ".split(), strict=True)  # noqa: SIM905
+)
 _STRESSED: Final = {"ə": "ʌ", "ɚ": "ɜː", "ᵻ": "ɪ", "i": "iː", "iə": "iə", "ɐ": "ʌ"}
 """Vowels that have no stressed unit, or another one, and what stands for them."""
 
@@ -31,7 +31,7 @@ def convert(source: str, spelling: str = "") -> tuple[int, ...]:
     Raises:
         UnitError: a symbol that has no unit.
     """
-    marks = [mark for mark in source]
+    marks = list(source)
     found: list[str] = []
     at = 0
     while at < len(marks):
@@ -72,7 +72,9 @@ def _vowel(marks: list[str], at: int, stress: str) -> tuple[str, int]:
         return ("ɚ" if mark == "ə" else "ɜː"), after + 1
     if mark == "i":
         schwa = after < len(marks) and marks[after] == "ə"
-        if schwa and not (marks[after + 1 : after + 2] == ["ɹ"] and not _vowel_at(marks, after + 2)):
+        if schwa and not (
+            marks[after + 1 : after + 2] == ["ɹ"] and not _vowel_at(marks, after + 2)
+        ):
             return "iə", after + 1
         return ("iː" if _is_long_i(marks, at, stress) else "i"), after
     return _SIMPLE.get(mark, mark), after

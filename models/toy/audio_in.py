@@ -1,0 +1,195 @@
+"""`toy-audio-in`: hears audio rows, answers text and speech in turn in one column (as GLM-4-Voice).
+
+The user's audio becomes prompt rows of its own (embeds and mask). Three letters of text alternate
+with four frames of speech until both are said.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.base import Advance, PromptPlan, TextFeed
+from models.errors import PlanError
+from models.options import check_options
+from models.spec import (
+    CodecSpec,
+    ColumnSpec,
+    FrameSpec,
+    ModelSpec,
+    OptionSpec,
+    PhaseColumn,
+    PhaseSpec,
+    PlanRequest,
+    SamplingParams,
+)
+from models.toy.base import (
+    BOS,
+    EOS,
+    FRAMES_OPTION,
+    PAD,
+    ROW,
+    SMALL_BACKBONE,
+    TEXT_HIGH,
+    TEXT_LOW,
+    WANTED,
+    ToyModel,
+    frame_limit,
+    frames_wanted,
+    mask_logits,
+    start_state,
+    text_ids,
+)
+from models.toy.codec import HISTORY, held_codes
+
+N_CODES = 64
+AUDIO_MARK = TEXT_HIGH
+CODE_LOW = TEXT_HIGH + 1
+CODE_HIGH = CODE_LOW + N_CODES
+LETTERS = (TEXT_LOW + ord("a"), TEXT_LOW + ord("z") + 1)
+TEXT_ROW, TEXT_WANTED, RUN = 3, 4, 5
+"""Places in the state: letters said, letters to say, rows of the present run."""
+TEXT_RUN, AUDIO_RUN = 3, 4
+AUDIO_ROWS_PER_S = 12.5
+MAX_AUDIO_S = 30.0
+N_BANDS = 8
+TEXT, AUDIO = range(2)
+"""Phase indices."""
+
+_SAMPLING = SamplingParams(temperature=0.8, top_p=0.8)
+SPEC = ModelSpec(
+    name="toy-audio-in",
+    tasks=("converse",),
+    columns=(ColumnSpec(name="ids", role="semantic", ids=(0, CODE_HIGH), pad_id=PAD, bos_id=BOS),),
+    frame=FrameSpec(
+        n_codebooks=1, frame_rate_hz=50.0, sample_rate_hz=22_050, samples_per_frame=441
+    ),
+    backbone=SMALL_BACKBONE,
+    phases=(
+        PhaseSpec(
+            name="text",
+            columns=(PhaseColumn(fill="sampled", allowed=(LETTERS,), sampling=_SAMPLING),),
+            feeds_text=True,
+        ),
+        PhaseSpec(
+            name="audio",
+            columns=(
+                PhaseColumn(
+                    fill="sampled",
+                    allowed=((EOS, EOS + 1), (CODE_LOW, CODE_HIGH)),
+                    sampling=_SAMPLING,
+                ),
+            ),
+            feeds_codec=True,
+        ),
+    ),
+    codec=CodecSpec(chunk_frames=(3, 9), lookahead_frames=1, state=(HISTORY, held_codes(1))),
+    state_size=6,
+    takes_audio=True,
+    gives_text=True,
+    languages=("en",),
+    options=(
+        FRAMES_OPTION,
+        OptionSpec(
+            name="reply_letters",
+            kind="integer",
+            default=6,
+            description="how many letters of text to answer",
+            minimum=0,
+            maximum=1000,
+        ),
+    ),
+    weights_licence="none: random",
+    weights_source="made at load",
+)
+
+
+class AudioInToy(ToyModel):
+    """One column; audio rows in the prompt come from a small fixed encoder."""
+
+    band_table: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(SPEC, n_codes=N_CODES, seed=113)
+        generator = torch.Generator().manual_seed(114)
+        table = torch.randn(N_BANDS, SPEC.backbone.hidden, generator=generator)
+        self.register_buffer("band_table", table, persistent=False)
+
+    def plan(self, request: PlanRequest) -> PromptPlan:
+        """Start mark, audio mark, one row for each 80 ms of audio, the text (may be empty)."""
+        heard = _audio_bands(request) @ self.band_table.cpu()
+        text = text_ids(request.text, may_be_empty=True)
+        before, after = [BOS, AUDIO_MARK], [*text, EOS]
+        ids = torch.tensor([*before, *[PAD] * len(heard), *after]).unsqueeze(1)
+        embeds = torch.zeros(len(ids), SPEC.backbone.hidden)
+        embeds[len(before) : len(before) + len(heard)] = heard
+        mask = torch.zeros(len(ids), dtype=torch.bool)
+        mask[len(before) : len(before) + len(heard)] = True
+        n_letters = int(check_options(SPEC, request.options)["reply_letters"])
+        state = start_state(
+            SPEC,
+            phase="text" if n_letters else "audio",
+            wanted=frames_wanted(SPEC, request, len(heard)),
+        )
+        state[TEXT_WANTED] = n_letters
+        return PromptPlan(
+            ids=ids,
+            embeds=embeds,
+            embed_mask=mask,
+            state=state,
+            max_frames=frame_limit(SPEC, request, len(ids) + n_letters),
+        )
+
+    def constrain(self, state: Tensor, logits: list[Tensor], feed: TextFeed) -> list[Tensor]:
+        """In the audio phase, the end when all frames are there, and only then."""
+        is_over = (state[:, ROW] >= state[:, WANTED]).unsqueeze(1)
+        is_end = torch.arange(CODE_HIGH, device=state.device) == EOS
+        is_text = (state[:, 0] == TEXT).unsqueeze(1)
+        return [mask_logits(logits[0], is_text | (is_end == is_over))]
+
+    def advance(self, state: Tensor, ids: Tensor, feed: TextFeed) -> Advance:
+        """Count the run; change over when it is full or the other side has all that is left."""
+        is_text = state[:, 0] == TEXT
+        is_end = ~is_text & (ids[:, 0] == EOS)
+        is_frame = ~is_text & ~is_end
+        n_frames, n_letters = state[:, ROW] + is_frame, state[:, TEXT_ROW] + is_text
+        run = state[:, RUN] + 1
+        is_turn_kept = torch.where(is_text, run < TEXT_RUN, run >= AUDIO_RUN)
+        wants_text = is_turn_kept | (n_frames >= state[:, WANTED])
+        phase = torch.where(wants_text & (n_letters < state[:, TEXT_WANTED]), TEXT, AUDIO)
+        run = torch.where(phase == state[:, 0], run, 0)
+        head = (phase, n_frames, state[:, WANTED], n_letters, state[:, TEXT_WANTED], run)
+        return Advance(
+            rows=ids,
+            state=torch.stack(head, dim=1),
+            frames=(ids - CODE_LOW).clamp(0, N_CODES - 1),
+            emits=is_frame,
+            text_ids=torch.where(is_text, ids[:, 0], -1),
+            is_finished=is_end,
+            is_starved=torch.zeros_like(is_end),
+        )
+
+
+def load() -> AudioInToy:
+    """Make the model."""
+    return AudioInToy()
+
+
+def _audio_bands(request: PlanRequest) -> Tensor:
+    """Loudness of the eight parts of each audio row: `(n_rows, N_BANDS)`."""
+    audio, rate_hz = request.audio, request.audio_rate_hz
+    if audio is None or rate_hz is None:
+        raise PlanError("missing_audio", f"{SPEC.name} answers audio; none was sent", "audio")
+    if not np.isfinite(audio).all():
+        raise PlanError("invalid_audio", "the audio has samples that are not numbers", "audio")
+    if len(audio) > MAX_AUDIO_S * rate_hz:
+        message = f"the audio lasts {len(audio) / rate_hz:.1f} s, at most {MAX_AUDIO_S:g} s fit"
+        raise PlanError("audio_too_long", message, "audio")
+    n_part = max(1, round(rate_hz / AUDIO_ROWS_PER_S / N_BANDS))
+    n_rows = -(-len(audio) // (n_part * N_BANDS))
+    if n_rows == 0:
+        raise PlanError("empty_audio", "the audio has no samples", "audio")
+    padded = np.zeros(n_rows * N_BANDS * n_part, dtype=np.float32)
+    padded[: len(audio)] = audio
+    return torch.from_numpy(padded).view(n_rows, N_BANDS, n_part).square().mean(-1).sqrt()

@@ -1,0 +1,113 @@
+// The speech lane of parley.v1: JSON events as text frames, audio as binary frames. No sound here.
+
+const PATH = "/v1/audio/speech/stream";
+const SUBPROTOCOL = "parley.v1";
+const HEADER_BYTES = 8;
+const CODECS = { 1: "opus", 2: "pcm16" };
+
+export class SpeechSocket {
+  // `on` holds the callbacks: state(name), started(event), frame(frame), audioDone(event),
+  // done(response), error(error).
+  constructor(on) {
+    this.on = on;
+    this.socket = null;
+    this.current = null; // { id, number } of the response that is being heard
+    this.isAsked = false;
+  }
+
+  get isOpen() {
+    return this.socket?.readyState === WebSocket.OPEN;
+  }
+
+  open() {
+    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+    const socket = new WebSocket(`${scheme}//${location.host}${PATH}`, SUBPROTOCOL);
+    socket.binaryType = "arraybuffer";
+    this.socket = socket;
+    this.on.state("connecting");
+    return new Promise((resolve, reject) => {
+      socket.onopen = () => { this.on.state("open"); resolve(); };
+      socket.onclose = (event) => {
+        if (socket !== this.socket) return;
+        this.on.state("closed");
+        reject(new Error("closed"));
+        if (this.isAsked) this.#lose(event);
+      };
+      socket.onmessage = ({ data }) => {
+        if (typeof data === "string") this.#onEvent(JSON.parse(data));
+        else this.#onFrame(data);
+      };
+    });
+  }
+
+  // Asks for one response. Text goes in one piece: a page has no deltas.
+  async speak(text, session) {
+    if (!this.isOpen) await this.open();
+    this.isAsked = true;
+    this.current = null;
+    this.#send({ type: "session.update", event_id: "settings", session });
+    this.#send({ type: "response.create", event_id: "ask" });
+    this.#send({ type: "input_text.append", event_id: "text", text });
+    this.#send({ type: "input_text.end" });
+  }
+
+  cancel() {
+    const id = this.current?.id;
+    this.isAsked = false;
+    this.current = null; // frames under way are dropped by their number
+    if (this.isOpen) this.#send(id ? { type: "response.cancel", response_id: id } : { type: "response.cancel" });
+  }
+
+  reportPlayout(heardMs) {
+    if (!this.current || !this.isOpen) return;
+    this.#send({ type: "output_audio.playout", response_id: this.current.id, heard_ms: heardMs });
+  }
+
+  #send(event) {
+    this.socket.send(JSON.stringify(event));
+  }
+
+  #onEvent(event) {
+    const isCurrent = this.current && event.response_id === this.current.id;
+    switch (event.type) {
+      case "response.created":
+        if (this.isAsked) this.current = { id: event.response.id, number: event.response.number };
+        break;
+      case "response.output_audio.started":
+        if (isCurrent) this.on.started(event);
+        break;
+      case "response.output_audio.done":
+        if (isCurrent) this.on.audioDone(event);
+        break;
+      case "response.done":
+        if (event.response.id !== this.current?.id) break;
+        this.isAsked = false;
+        this.on.done(event.response);
+        break;
+      case "error":
+        this.on.error(event.error);
+        break;
+    }
+  }
+
+  #onFrame(data) {
+    if (data.byteLength <= HEADER_BYTES) return;
+    const view = new DataView(data);
+    const number = view.getUint16(2, true);
+    if (view.getUint8(0) !== 1 || !this.current || number !== (this.current.number & 0xffff)) return;
+    this.on.frame({
+      codec: CODECS[view.getUint8(1)],
+      mediaMs: view.getUint32(4, true),
+      payload: new Uint8Array(data, HEADER_BYTES),
+    });
+  }
+
+  #lose(event) {
+    this.isAsked = false;
+    this.current = null;
+    this.on.error({
+      code: "connection_lost",
+      message: event.reason || "The connection to the server broke off.",
+    });
+  }
+}

@@ -1,10 +1,7 @@
 """`toy-streamed`: text that still arrives is fed one id a row beside the codes (as Qwen3-TTS).
 
-Row t carries text id t; then one end mark; then pads. A row whose text has not come is starved.
-
-Starvation, for the engine: the row's frame is given at once, only the next input row is unfinished.
-The state remembers it. When text has come, call `advance` again with the returned rows and state:
-that call gives no frame, fills in the text id, and leaves everything else as it is.
+Row t carries text id t; then one end mark; then pads. A row whose text has not come is starved:
+nothing of that `advance` counts, and the engine makes the same call again when text has come.
 """
 
 from __future__ import annotations
@@ -51,8 +48,6 @@ NO_CODE = N_CODES + 1
 N_TAIL = 3
 """Frames spoken after the last text id."""
 TEXT_CAPACITY = 512
-OWES_TEXT = 3
-"""Place in the state: 1 while the next row lacks its text id."""
 BY_TEXT = -1
 """Value of `WANTED` when the text decides the length."""
 
@@ -77,7 +72,7 @@ SPEC = ModelSpec(
         ),
     ),
     codec=CodecSpec(chunk_frames=(1, 2, 4, 8), state=(HISTORY,)),
-    state_size=4,
+    state_size=3,
     text_capacity=TEXT_CAPACITY,
     voices=("erik", "flora"),
     languages=("en",),
@@ -124,25 +119,21 @@ class StreamedToy(ToyModel):
         return [mask_logits(logits[0], is_end == is_over), logits[1]]
 
     def advance(self, state: Tensor, ids: Tensor, feed: TextFeed) -> Advance:
-        """Give the frame of a new row; find the text id of the next one."""
-        owed = state[:, OWES_TEXT]
-        is_new = owed == 0
-        is_end = is_new & (ids[:, 1] == END_CODE)
-        text_idx = state[:, ROW] - owed
-        has_text = text_idx < feed.n_ids
-        at = text_idx.clamp(0, TEXT_CAPACITY - 1).unsqueeze(1)
-        ending = torch.where(feed.is_final & (text_idx == feed.n_ids), EOS, PAD)
+        """Every row is a frame; the next one carries the text id of the same number."""
+        row = state[:, ROW]
+        is_end = ids[:, 1] == END_CODE
+        has_text = row < feed.n_ids
+        at = row.clamp(max=TEXT_CAPACITY - 1).unsqueeze(1)
+        ending = torch.where(feed.is_final & (row == feed.n_ids), EOS, PAD)
         text = torch.where(has_text, feed.ids.gather(1, at).squeeze(1), ending)
-        is_starved = ~has_text & ~feed.is_final & ~is_end
-        head = (state[:, 0], state[:, ROW] + is_new, state[:, WANTED], is_starved.to(ids.dtype))
         return Advance(
             rows=torch.cat([text.unsqueeze(1), ids[:, 1:]], dim=1),
-            state=torch.stack(head, dim=1),
+            state=torch.stack([state[:, 0], row + 1, state[:, WANTED]], dim=1),
             frames=ids[:, 1:].clamp(0, N_CODES - 1),
-            emits=is_new & ~is_end,
+            emits=~is_end,
             text_ids=torch.full_like(text, -1),
             is_finished=is_end,
-            is_starved=is_starved,
+            is_starved=~has_text & ~feed.is_final & ~is_end,
         )
 
 

@@ -90,7 +90,7 @@ class Stream:
             assert plan.embed_mask is not None
             x = torch.where(plan.embed_mask.unsqueeze(1), plan.embeds, x)
         self.hidden = self._forward(x)
-        self.starved: tuple[Tensor, Tensor] | None = None
+        self.drawn: Tensor | None = None
 
     def _forward(self, x: Tensor) -> Tensor:
         positions = torch.arange(self.n_positions, self.n_positions + len(x))
@@ -98,30 +98,26 @@ class Stream:
         return self.model.backbone(x, positions, self.attention)[-1:]
 
     def step(self) -> bool:
-        """Generate one row; False when finished or starved."""
-        spec, spoken = self.model.spec, self.spoken
+        """Generate one row; False when finished or starved.
+
+        As in the engine, a starved advance counts for nothing and is made again from the same ids.
+        """
+        spoken = self.spoken
         feed = make_feed(self.model, self.text, is_final=self.is_text_final)
-        if self.starved is not None:
-            out = self.model.advance(self.state, self.starved[1], feed)
-            assert not bool(out.emits), "a retried row must not give its frame again"
-        else:
+        if self.drawn is None:
             spoken.phases.append(int(self.state[0, 0]))
-            ids = self._sample_row(feed)
-            out = self.model.advance(self.state, ids, feed)
-        self._take(out)
-        self.state = out.state
+            self.drawn = self._sample_row(feed)
+        out = self.model.advance(self.state, self.drawn, feed)
         if bool(out.is_starved):
-            self.spoken.n_starved += 1
-            self.starved = (self.state, out.rows)
+            spoken.n_starved += 1
             return False
-        self.starved = None
+        self._take(out)
+        self.state, self.drawn = out.state, None
         spoken.rows.append(out.rows[0].tolist())
         if bool(out.is_finished):
             spoken.is_finished = True
             return False
-        phase = self.state[:, 0]
-        assert 0 <= int(phase) < len(spec.phases)
-        self.hidden = self._forward(self.model.embed(out.rows, phase))
+        self.hidden = self._forward(self.model.embed(out.rows, self.state[:, 0]))
         return True
 
     def _take(self, out: Advance) -> None:

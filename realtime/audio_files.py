@@ -61,10 +61,11 @@ def write_audio(path: Path, pcm: Pcm, sample_rate_hz: int) -> None:
             assert isinstance(stream, av.AudioStream), "CODECS names audio codecs only"
             if CODECS[suffix] == "libopus":
                 stream.bit_rate = _OPUS_BITRATE_BPS
+            container.start_encoding()
             for frame in _frames(pcm, sample_rate_hz, rate_hz):
                 container.mux(stream.encode(frame))
             container.mux(stream.encode(None))
-    except OSError as error:
+    except (OSError, av.FFmpegError) as error:
         path.unlink(missing_ok=True)
         raise AudioFileError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -86,7 +87,7 @@ def read_audio(path: Path) -> tuple[Pcm, int]:
                 for frame in container.decode(audio=0)
                 for out in to_mono.resample(frame)
             ]
-    except OSError as error:
+    except (OSError, av.FFmpegError) as error:
         raise AudioFileError(f"cannot read {path}: {error.strerror or error}") from error
     return np.concatenate(blocks) if blocks else np.zeros(0, np.float32), rate_hz
 
@@ -95,6 +96,8 @@ def _frames(pcm: Pcm, from_hz: int, to_hz: int) -> Iterator[av.AudioFrame]:
     """Blocks of 16-bit mono frames at `to_hz`, with time stamps."""
     samples = np.round(np.clip(pcm, -1.0, 1.0) * 32767.0).astype(np.int16)
     resampler = av.AudioResampler(format="s16", layout="mono", rate=to_hz)
+    if len(samples) == 0:
+        return
     for start in range(0, len(samples), _BLOCK_SAMPLES):
         block = av.AudioFrame.from_ndarray(
             samples[None, start : start + _BLOCK_SAMPLES], format="s16", layout="mono"

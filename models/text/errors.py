@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from models.errors import ModelError
 
-NUL: Final = "\0"
+_INVALID: Final = re.compile("[\\0\ud800-\udfff]")
 
 
 class TextError(ModelError):
@@ -19,9 +20,9 @@ def check_text(text: str) -> None:
     Raises:
         TextError: a NUL or a lone surrogate; line breaks and tabs are fine.
     """
-    for place, character in enumerate(text):
-        if character == NUL or "\ud800" <= character <= "\udfff":
-            raise TextError(
-                f"invalid text: U+{ord(character):04X} at character {place}; "
-                "send Unicode text without NUL and lone surrogates"
-            )
+    found = _INVALID.search(text)
+    if found:
+        raise TextError(
+            f"invalid text: U+{ord(found.group()):04X} at character {found.start()}; "
+            "send Unicode text without NUL and lone surrogates"
+        )

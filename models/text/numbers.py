@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from models.text.tables import table
+
 DIGITS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _TEENS: Final = (
     *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen"),
@@ -13,10 +15,12 @@ _TENS: Final = (
     *("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"),
 )
 _SCALES: Final = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"), (1000, "thousand"))
-_ORDINALS: Final = {
-    **{"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth"},
-    **{"nine": "ninth", "twelve": "twelfth"},
-}
+_ORDINALS: Final = table(
+    """
+    one: first, two: second, three: third, five: fifth, eight: eighth, nine: ninth, twelve:
+    twelfth
+    """
+)
 LARGEST: Final = 10**15
 """Numbers from here on are read digit by digit."""
 

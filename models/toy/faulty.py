@@ -40,9 +40,9 @@ class ToyFaultError(RuntimeError):
 class FaultyModel:
     """`inner`, with the faults of the module docstring."""
 
-    def __init__(self, inner: SpeechModel) -> None:
+    def __init__(self, inner: SpeechModel, *, name: str | None = None) -> None:
         self.inner = inner
-        self.spec = _faulty_spec(inner.spec)
+        self.spec = faulty_spec(inner.spec, name=name or f"{inner.spec.name}-faulty")
         self.n_phases = len(inner.spec.phases)
 
     def plan(self, request: PlanRequest) -> PromptPlan:
@@ -132,7 +132,8 @@ class FaultyModel:
         return torch.cat([state[:, :1] % self.n_phases, state[:, 1:-2]], dim=1)
 
 
-def _faulty_spec(inner: ModelSpec) -> ModelSpec:
+def faulty_spec(inner: ModelSpec, *, name: str) -> ModelSpec:
+    """The spec of `inner` with the twins of its phases, the options and the state of the faults."""
     twins = [
         replace(phase, name=f"{phase.name}-{mark}") for mark in MARKS for phase in inner.phases
     ]
@@ -158,7 +159,7 @@ def _faulty_spec(inner: ModelSpec) -> ModelSpec:
     )
     return replace(
         inner,
-        name=f"{inner.name}-faulty",
+        name=name,
         phases=(*inner.phases, *twins),
         guidance=guidance,
         codec=replace(inner.codec, state=(*inner.codec.state, FRAMES_LEFT)),

@@ -86,8 +86,9 @@ class Advance:
         emits: `(B,)` bool.
         text_ids: `(B,)` int64, an id for the text output, or -1.
         is_finished: `(B,)` bool: the stream ends after this row; its next row is not used.
-        is_starved: `(B,)` bool: the next row needs streamed text that has not come; the engine
-            leaves the stream out until `extend`.
+        is_starved: `(B,)` bool: the next row needs streamed text that has not come. Nothing else of
+            this advance counts then: the engine leaves the stream out until more text has come and
+            makes the same call again, with the same ids and state.
     """
 
     rows: Tensor
@@ -194,9 +195,11 @@ class SpeechModel(Protocol):
         """Detokenize one chunk of each stream.
 
         Args:
-            frames: `(B, F, Q)` int64; F is one of `codec.chunk_frames` (plus the left context).
+            frames: `(B, L + F, Q)` int64: the last L = `codec.left_context_frames` frames before
+                the chunk (-1 for context from before the start), then F new ones, F one of
+                `codec.chunk_frames` (0 past `n_valid`).
             n_valid: `(B,)` real new frames in each row; fewer than F only in a last chunk.
-            state: `(B, *shape)` tensors by name; zeros at `is_first`.
+            state: `(B, *shape)` tensors by name; at `is_first` the plan's seeds, else zeros.
             is_first: `(B,)` bool.
             is_last: `(B,)` bool: flush everything held back.
         """

@@ -1,0 +1,349 @@
+"""Stream groups: slot, KV pages and prompts of each open stream, from opening to closing.
+
+A *stream group* is one stream with its one or two KV sequences: its own rows and, while a guided
+phase lasts, those of its guidance companion. Both share a slot, a sampler and a fate. Memory for
+the worst case is taken at admission, so a running stream never waits for a page. Engine thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from engine.admission import Demand
+from engine.batch import Prompt
+from engine.config import EngineConfig
+from engine.errors import StreamError
+from engine.kv_pages import PageAllocator, PageTable, PrefixCache, n_pages_for, prefix_keys
+from engine.runner import Runner
+from engine.slots import SlotTable
+from engine.stream import Stream
+from engine.types import OpenStream
+from models.base import PromptPlan
+from models.spec import ModelSpec
+
+COMPANION = 1
+"""Index of the companion in a group's sequences."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamGroup:
+    """What the engine keeps of one open stream beside the policy's record.
+
+    Args:
+        stream: the policy's record.
+        plan: the prompt and its settings.
+        seed: of the random draws.
+        max_rows: most rows that may be generated.
+        prompts: of each sequence.
+        keys: content keys of the shareable pages of each sequence.
+        is_ever_guided: some phase will need a companion.
+        spare: pages set aside for a companion that does not exist now.
+        new_text: streamed text ids that the device does not hold yet.
+        n_text: streamed text ids so far.
+        is_text_final: no more will come.
+        text_ids: of the text output.
+        text: what has been published of it.
+        is_prompt_shared: its prefix pages were offered to others.
+        is_queue_told: its caller knows that it waits.
+    """
+
+    stream: Stream
+    plan: PromptPlan
+    seed: int
+    max_rows: int
+    prompts: list[Prompt]
+    is_ever_guided: bool
+    keys: list[list[bytes]] = field(default_factory=list)
+    spare: PageTable = field(default_factory=PageTable)
+    new_text: list[int] = field(default_factory=list)
+    n_text: int = 0
+    is_text_final: bool = True
+    text_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    is_prompt_shared: bool = False
+    is_queue_told: bool = False
+
+
+class Groups:
+    """Memory of all admitted streams: slots, pages, shared prefixes.
+
+    Args:
+        spec: facts of the model.
+        config: sizes.
+        runner: told about slots and pages as they change hands.
+    """
+
+    def __init__(self, spec: ModelSpec, config: EngineConfig, runner: Runner) -> None:
+        self._spec = spec
+        self._runner = runner
+        self._page_size = config.page_size
+        self.slots = SlotTable(config.max_streams)
+        self.allocator = PageAllocator(pool_pages(spec, config), config.page_size)
+        self.pages = PrefixCache(self.allocator)
+        phases = spec.guidance.phases if spec.guidance else ()
+        self._guided_phases = frozenset(spec.phase_idx(name) for name in phases)
+
+    def make(self, command: OpenStream) -> StreamGroup:
+        """The group of a new stream, without memory yet. Raises: `StreamError`."""
+        plan, spec = command.plan, self._spec
+        check_plan(spec, plan)
+        is_guided = self._is_guided(plan)
+        prompt = Prompt.of(plan)
+        stream = Stream(
+            stream_id=command.stream_id,
+            asked_s=command.asked_s,
+            play_from_s=command.play_from_s,
+            wants_pcm=command.wants_pcm,
+            max_frames=plan.max_frames,
+            n_prompt_rows=[prompt.n_rows],
+            phase_idx=int(plan.state[0]),
+        )
+        return StreamGroup(
+            stream=stream,
+            plan=plan,
+            seed=command.seed,
+            max_rows=most_rows(spec, plan),
+            prompts=[prompt],
+            is_ever_guided=is_guided,
+            n_text=0 if plan.text_ids is None else len(plan.text_ids),
+            is_text_final=plan.is_text_final,
+        )
+
+    def demand(self, group: StreamGroup) -> Demand:
+        """What the group needs, for admission."""
+        stream = group.stream
+        n_pages = sum(n_pages_for(n, self._page_size) for n in self._worst_rows(group))
+        n_prompt_rows = group.prompts[0].n_rows
+        if group.is_ever_guided and self._has_companion_at_start(group.plan):
+            n_prompt_rows += self._companion_prompt(group).n_rows
+        return Demand(
+            stream_id=stream.stream_id,
+            asked_s=stream.asked_s,
+            n_prompt_rows=n_prompt_rows,
+            n_pages=n_pages,
+            n_step_rows=2 if group.is_ever_guided else 1,
+            is_continuation=stream.play_from_s is not None,
+        )
+
+    def admit(self, group: StreamGroup) -> None:
+        """Give the group its slot and pages; admission has found that they are there.
+
+        Raises:
+            StreamError: the plan's settings cannot be kept. Nothing is taken then.
+        """
+        slot = self.slots.allocate()
+        assert slot is not None, "admission counts free slots"
+        try:
+            self._runner.open_slot(slot, group.plan, group.seed)
+        except StreamError:
+            self.slots.free(slot)
+            raise
+        stream = group.stream
+        stream.slot = slot
+        worst = self._worst_rows(group)
+        self._start_sequence(group, 0)
+        is_reserved = stream.sequences[0].reserve(worst[0], self.pages)
+        if group.is_ever_guided:
+            is_reserved &= group.spare.reserve(worst[COMPANION], self.pages)
+        assert is_reserved, "admission counts free pages"
+        self._bind(group, 0)
+        if group.is_ever_guided and self._has_companion_at_start(group.plan):
+            self._add_companion(group)
+        self.update_guidance(group)
+
+    def update_guidance(self, group: StreamGroup) -> None:
+        """Make or drop the companion, as the stream's present phase asks."""
+        stream = group.stream
+        is_wanted = group.is_ever_guided and stream.phase_idx in self._guided_phases
+        if is_wanted and len(stream.sequences) == 1:
+            self._add_companion(group)
+        if not is_wanted and stream.is_guided:
+            self._drop_companion(group)
+        stream.is_guided = is_wanted
+
+    def share_prompts(self, group: StreamGroup) -> None:
+        """Offer the filled prefix pages of a group to others, once its rows proved sound."""
+        for keys, table in zip(group.keys, group.stream.sequences, strict=True):
+            for key, page in zip(keys, table.pages, strict=False):
+                self.pages.insert(key, page)
+        group.is_prompt_shared = True
+
+    def close(self, group: StreamGroup, *, is_suspect: bool) -> None:
+        """Free slot and pages. `is_suspect`: zero the pages first, they may hold NaN."""
+        stream = group.stream
+        tables = [*stream.sequences, group.spare]
+        if is_suspect:
+            own = [p for t in tables for p in t.pages if self.allocator.n_refs(p) == 1]
+            self._runner.scrub(own)
+        for table in tables:
+            table.release(self.pages)
+        self.slots.free(stream.slot)
+        stream.slot = -1
+
+    def check(self) -> None:
+        """Assert that no slot or page is lost."""
+        self.slots.check()
+        self.allocator.check()
+        self.pages.check()
+
+    def _is_guided(self, plan: PromptPlan) -> bool:
+        """The plan asks for guidance in some phase."""
+        guidance = self._spec.guidance
+        if guidance is None:
+            return False
+        scale = guidance.scale if plan.guidance_scale is None else plan.guidance_scale
+        has_prompt = guidance.companion == "zero_rows" or plan.companion is not None
+        return scale != 1 and has_prompt
+
+    def _has_companion_at_start(self, plan: PromptPlan) -> bool:
+        assert self._spec.guidance is not None, "asked of guided plans only"
+        return self._spec.guidance.entry == "start" or int(plan.state[0]) in self._guided_phases
+
+    def _companion_prompt(self, group: StreamGroup) -> Prompt:
+        """Own rows, or as many zero rows as the stream has positions."""
+        if group.plan.companion is not None:
+            return Prompt.of(group.plan.companion)
+        n_fed = max(group.stream.n_rows - 1, 0)
+        return Prompt.zeros(group.prompts[0].n_rows + n_fed, self._spec.n_columns)
+
+    def _worst_rows(self, group: StreamGroup) -> list[int]:
+        """Most KV rows of the stream and, if it is ever guided, of its companion."""
+        n_own = group.prompts[0].n_rows + group.max_rows
+        if not group.is_ever_guided:
+            return [n_own]
+        if group.plan.companion is None:
+            return [n_own, n_own]
+        return [n_own, len(group.plan.companion.ids) + group.max_rows]
+
+    def _add_companion(self, group: StreamGroup) -> None:
+        stream = group.stream
+        prompt = self._companion_prompt(group)
+        group.prompts.append(prompt)
+        stream.n_prompt_rows.append(prompt.n_rows)
+        stream.n_prefilled.append(0)
+        stream.sequences.append(PageTable())
+        self._start_sequence(group, COMPANION)
+        group.is_prompt_shared = False
+        # What sharing saves stays spare: the stream may come to guided phases again.
+        table = stream.sequences[COMPANION]
+        n_own = len(group.spare.pages) - len(table.pages)
+        table.pages += group.spare.pages[:n_own]
+        group.spare.pages = group.spare.pages[n_own:]
+        self._bind(group, COMPANION)
+
+    def _drop_companion(self, group: StreamGroup) -> None:
+        stream = group.stream
+        table = stream.sequences.pop()
+        n_shared = len(table.pages) - (self._n_companion_pages(group) - len(group.spare.pages))
+        self.pages.release(table.pages[:n_shared])
+        group.spare.pages += table.pages[n_shared:]
+        for per_sequence in (group.prompts, group.keys, stream.n_prompt_rows, stream.n_prefilled):
+            per_sequence.pop()
+
+    def _n_companion_pages(self, group: StreamGroup) -> int:
+        return n_pages_for(self._worst_rows(group)[COMPANION], self._page_size)
+
+    def _start_sequence(self, group: StreamGroup, idx: int) -> None:
+        """Adopt the pages of the prompt's prefix that others have filled."""
+        plan = group.plan if idx == 0 else group.plan.companion
+        prompt, table = group.prompts[idx], group.stream.sequences[idx]
+        # The last row of a first prompt gives logits and must be run.
+        n_most = prompt.n_rows - (group.stream.n_rows == 0)
+        keys = prompt_keys(plan, prompt, n_most, self._page_size)
+        group.keys.append(keys)
+        table.adopt(self.pages.match(keys), self._page_size)
+        group.stream.n_prefilled[idx] = table.n_rows
+
+    def _bind(self, group: StreamGroup, idx: int) -> None:
+        pages = group.stream.sequences[idx].pages
+        self._runner.bind(group.stream.slot, idx, group.prompts[idx], pages)
+
+
+def pool_pages(spec: ModelSpec, config: EngineConfig) -> int:
+    """Pages of the pool, the dummy page included."""
+    if config.n_pages:
+        return config.n_pages
+    n_sequences = config.max_streams * (1 if spec.guidance is None else 2)
+    return 1 + n_sequences * n_pages_for(spec.backbone.max_positions, config.page_size)
+
+
+def most_rows(spec: ModelSpec, plan: PromptPlan) -> int:
+    """Most rows that a stream may generate: by its cap on frames, and by the model's positions.
+
+    Raises:
+        StreamError: the prompt leaves no position to generate at.
+    """
+    plans = [plan] if plan.companion is None else [plan, plan.companion]
+    n_used = max(
+        len(p.ids) if p.positions is None else max(len(p.ids), int(p.positions[-1]) + 1)
+        for p in plans
+    )
+    n_left = spec.backbone.max_positions - n_used
+    if n_left < 1:
+        message = f"the prompt has {n_used} rows, under {spec.backbone.max_positions} are accepted"
+        raise StreamError("prompt_too_long", message)
+    if not any(phase.feeds_codec for phase in spec.phases):
+        return min(n_left, plan.max_frames)
+    if not all(phase.feeds_codec for phase in spec.phases):
+        return n_left
+    max_delay = max(column.delay_rows for column in spec.columns)
+    # One row more for the end mark.
+    return min(n_left, plan.max_frames * spec.frame.rows_per_frame + max_delay + 1)
+
+
+def check_plan(spec: ModelSpec, plan: PromptPlan) -> None:
+    """Refuse a plan whose shapes do not fit the spec. Raises: `StreamError` `model_error`."""
+    n_text = 0 if plan.text_ids is None else len(plan.text_ids)
+    n_rows = plan.ids.shape[0]
+    wrong = [
+        name
+        for name, is_right in (
+            ("ids", plan.ids.dim() == 2 and n_rows >= 1 and plan.ids.shape[1] == spec.n_columns),
+            ("state", plan.state.shape == (spec.state_size,)),
+            ("positions", plan.positions is None or plan.positions.shape == (n_rows,)),
+            ("embeds", plan.embeds is None or plan.embeds.shape == (n_rows, spec.backbone.hidden)),
+            ("embed_mask", plan.embed_mask is None or plan.embed_mask.shape == (n_rows,)),
+            ("text_ids", n_text <= spec.text_capacity),
+            ("max_frames", plan.max_frames >= 1),
+            ("codec_state", set(plan.codec_state) <= {part.name for part in spec.codec.state}),
+        )
+        if not is_right
+    ]
+    if wrong:
+        raise StreamError("model_error", f"the model's plan has wrong {', '.join(wrong)}")
+    if plan.companion is not None:
+        check_plan(spec, plan.companion)
+
+
+def prompt_keys(
+    plan: PromptPlan | None, prompt: Prompt, n_most: int, page_size: int
+) -> list[bytes]:
+    """Content keys of the full pages that may be shared, within the first `n_most` rows.
+
+    A zero prompt (no plan) is the same for every stream and may be shared whole.
+    """
+    name, n_rows = "zeros", n_most
+    if plan is not None:
+        name = f"plan/{plan.prefix_key}"
+        n_rows = 0 if plan.prefix_key is None else min(plan.prefix_rows, n_most)
+    if n_rows < page_size:
+        return []
+    mask = prompt.embed_mask
+    if prompt.embeds is not None and mask is None:
+        mask = torch.ones(prompt.n_rows, dtype=torch.bool)
+    return prefix_keys(
+        prompt.ids.numpy(),
+        None if prompt.embeds is None else prompt.embeds.float().numpy(),
+        None if mask is None else mask.numpy(),
+        prompt.positions.numpy(),
+        prefix_key=name,
+        n_rows=n_rows,
+        page_size=page_size,
+    )
+
+
+def n_sequences(spec: ModelSpec, config: EngineConfig) -> int:
+    """Rows of the page table on the device."""
+    return config.max_streams * (1 if spec.guidance is None else 2)

@@ -1,0 +1,284 @@
+"""Batched sampling: every row and column with its own settings, seed and history. Engine thread.
+
+A draw depends on the stream's logits, settings, seed, own history, how many rows it has drawn and
+the column: never on its slot, its neighbours or the batch size. Randomness is a counter-based hash
+in integer tensor operations, so there is no generator to keep in step and nothing is read on the
+host. Which filters run at all is decided on the host from the settings of the streams in the
+batch; a filter that is off for a row leaves that row as it was.
+
+Order (the runner merges guidance before): repetition penalty, phase mask, the model's `constrain`,
+temperature, top-k, top-p, min-p, draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.errors import StreamError
+from models.spec import ModelSpec, SamplingParams
+
+RING_CAPACITY = 256
+"""Rows of history kept for the repetition penalty; a request may not ask for a longer window."""
+
+NEVER = float("-inf")
+_TEMPERATURE, _TOP_K, _TOP_P, _MIN_P, _PENALTY, _WINDOW = range(6)
+_WHOLE_COLUMN = 2**31
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """What one batch draws with: `settings` (B, K, 6), `uniforms` (B, K), `n_drawn` (B,).
+
+    `n_sorted` is how many leading logits top-k and top-p need (0: both are off everywhere).
+    """
+
+    slots: Tensor
+    phase: Tensor
+    settings: Tensor
+    uniforms: Tensor
+    n_drawn: Tensor
+    n_sorted: int
+    has_chance: bool
+    has_min_p: bool
+    has_penalty: bool
+
+
+class Sampler:
+    """Sampling settings, seeds and recent ids of every slot, on the device."""
+
+    def __init__(self, spec: ModelSpec, n_slots: int, device: torch.device) -> None:
+        n_phases, n_columns = len(spec.phases), spec.n_columns
+        self._spec = spec
+        self._device = device
+        self._settings = torch.ones(n_slots, n_phases, n_columns, 6, device=device)
+        self._seeds = torch.zeros(n_slots, dtype=torch.int64, device=device)
+        self._n_drawn = torch.zeros(n_slots, dtype=torch.int64, device=device)
+        self._ring = torch.full(
+            (n_slots, n_columns, RING_CAPACITY), -1, dtype=torch.int64, device=device
+        )
+        self._column_idx = torch.arange(1, n_columns + 1, device=device)
+        self._low = [column.ids[0] for column in spec.columns]
+        self._forbidden = [_forbidden_ids(spec, idx, device) for idx in range(n_columns)]
+        # Host copies of what decides which filters run, one entry for each slot.
+        self._n_sorted = np.zeros(n_slots, dtype=np.int64)
+        self._has = np.zeros((n_slots, 3), dtype=bool)
+
+    def open_slot(self, slot: int, seed: int, overrides: Mapping[str, SamplingParams]) -> None:
+        """Give `slot` to a stream: its settings, its seed, an empty history.
+
+        Raises:
+            StreamError: a repetition window is longer than the history that is kept.
+        """
+        settings = stream_settings(self._spec, overrides)
+        random = settings[..., _TEMPERATURE] > 0
+        by_rank = random & ((settings[..., _TOP_K] > 0) | (settings[..., _TOP_P] < 1))
+        wanted = np.where(settings[..., _TOP_K] > 0, settings[..., _TOP_K], _WHOLE_COLUMN)
+        self._n_sorted[slot] = int(np.max(wanted, initial=0, where=by_rank))
+        self._has[slot] = (
+            random.any(),
+            (random & (settings[..., _MIN_P] > 0)).any(),
+            (settings[..., _PENALTY] != 1).any(),
+        )
+        self._settings[slot] = torch.from_numpy(settings).to(self._device)
+        self._seeds[slot] = _mixed_seed(seed)
+        self._n_drawn[slot] = 0
+        self._ring[slot] = -1
+
+    def begin(self, slots: Tensor, phase: Tensor, host_slots: Indices) -> Draws:
+        """Gather what the rows of one batch draw with; `host_slots` repeats `slots` (B,)."""
+        n_drawn = self._n_drawn[slots]
+        has_chance, has_min_p, has_penalty = np.logical_or.reduce(self._has[host_slots]).tolist()
+        return Draws(
+            slots=slots,
+            phase=phase,
+            settings=self._settings[slots, phase],
+            uniforms=uniforms(self._seeds[slots], n_drawn, self._column_idx),
+            n_drawn=n_drawn,
+            n_sorted=int(self._n_sorted[host_slots].max()),
+            has_chance=has_chance,
+            has_min_p=has_min_p,
+            has_penalty=has_penalty,
+        )
+
+    def shape(self, logits: Tensor, column_idx: int, draws: Draws) -> Tensor:
+        """Apply repetition penalty and phase mask to `logits` (B, V_c) of a column."""
+        if draws.has_penalty:
+            recent = self._recent_ids(column_idx, draws)
+            penalty = draws.settings[:, column_idx, _PENALTY]
+            logits = penalised(logits, recent, penalty)
+        forbidden = self._forbidden[column_idx]
+        if forbidden is not None:
+            logits = logits.masked_fill(forbidden[draws.phase], NEVER)
+        return logits
+
+    def draw(self, logits: Tensor, column_idx: int, draws: Draws) -> Tensor:
+        """Draw one id (B,) from `logits` (B, V_c) of a column."""
+        likeliest = logits.argmax(dim=-1)
+        if not draws.has_chance:
+            return likeliest + self._low[column_idx]
+        settings = draws.settings[:, column_idx]
+        temperature = settings[:, _TEMPERATURE]
+        is_greedy = temperature == 0
+        scaled = logits / temperature.masked_fill(is_greedy, 1.0).unsqueeze(1)
+        if draws.n_sorted:
+            n_sorted = min(draws.n_sorted, logits.shape[1])
+            scaled = keep_top(scaled, settings[:, _TOP_K], settings[:, _TOP_P], n_sorted)
+        if draws.has_min_p:
+            scaled = keep_min_p(scaled, settings[:, _MIN_P])
+        drawn = pick(scaled, draws.uniforms[:, column_idx])
+        return torch.where(is_greedy, likeliest, drawn) + self._low[column_idx]
+
+    def commit(self, draws: Draws, ids: Tensor, is_drawn: Tensor) -> None:
+        """Take the drawn rows `ids` (B, K) into the history, where `is_drawn` (B, K)."""
+        if draws.has_penalty:
+            place = draws.n_drawn % RING_CAPACITY
+            self._ring[draws.slots, :, place] = ids.masked_fill(~is_drawn, -1)
+        self._n_drawn[draws.slots] = draws.n_drawn + 1
+
+    def _recent_ids(self, column_idx: int, draws: Draws) -> Tensor:
+        """Ids (B, RING_CAPACITY) within each row's window as logit indices, -1 elsewhere."""
+        ids = self._ring[draws.slots, column_idx]
+        place = torch.arange(RING_CAPACITY, device=self._device)
+        age = (draws.n_drawn.unsqueeze(1) - 1 - place) % RING_CAPACITY
+        in_window = age < draws.settings[:, column_idx, _WINDOW].unsqueeze(1)
+        return torch.where(in_window & (ids >= 0), ids - self._low[column_idx], -1)
+
+
+def stream_settings(
+    spec: ModelSpec, overrides: Mapping[str, SamplingParams]
+) -> npt.NDArray[np.float32]:
+    """Settings `(P, K, 6)` of a stream: the spec's defaults, `overrides` by column name."""
+    settings = np.ones((len(spec.phases), spec.n_columns, 6), dtype=np.float32)
+    for phase_idx, phase in enumerate(spec.phases):
+        for column_idx, column in enumerate(phase.columns):
+            params = overrides.get(spec.columns[column_idx].name, column.sampling)
+            if params.repetition_window > RING_CAPACITY:
+                raise StreamError(
+                    "model_error",
+                    f"repetition_window {params.repetition_window} is over {RING_CAPACITY}",
+                )
+            is_chosen = column.fill in ("sampled", "depth")
+            settings[phase_idx, column_idx] = (
+                params.temperature if is_chosen else 0.0,
+                params.top_k,
+                params.top_p,
+                params.min_p,
+                params.repetition_penalty if is_chosen and params.repetition_window else 1.0,
+                params.repetition_window,
+            )
+    return settings
+
+
+def penalised(logits: Tensor, recent: Tensor, penalty: Tensor) -> Tensor:
+    """Make recent ids less likely: positive logits are divided, negative ones multiplied.
+
+    Source: Keskar et al. 2019 (CTRL), section 4.1. `recent` (B, W) holds logit indices or -1;
+    `penalty` is (B,); a repeated id counts once.
+    """
+    n_ids = logits.shape[1]
+    # The extra column swallows the -1 entries.
+    seen = torch.zeros(logits.shape[0], n_ids + 1, dtype=torch.bool, device=logits.device)
+    is_here = (recent >= 0) & (recent < n_ids)
+    seen.scatter_(1, torch.where(is_here, recent, n_ids), True)
+    penalty = penalty.unsqueeze(1)
+    weaker = torch.where(logits > 0, logits / penalty, logits * penalty)
+    return torch.where(seen[:, :n_ids], weaker, logits)
+
+
+def keep_top(logits: Tensor, top_k: Tensor, top_p: Tensor, n_sorted: int) -> Tensor:
+    """Keep the `top_k` (B,) likeliest ids, then of those the fewest that hold `top_p` (B,).
+
+    Both work by the value of the last kept logit, so ids that tie with it stay. 0 and 1 are off.
+    `n_sorted` must reach the largest `top_k`, or the whole column where `top_p` acts alone.
+    """
+    values = logits.topk(n_sorted, dim=-1).values
+    rank = (top_k.long() - 1).clamp(0, n_sorted - 1).unsqueeze(1)
+    kth = values.gather(1, rank).masked_fill((top_k == 0).unsqueeze(1), NEVER)
+    mass = (values - values[:, :1]).exp().masked_fill(values < kth, 0.0)
+    upto = mass.cumsum(dim=1)
+    # Kept while the mass before it is short of top_p of the whole: the first is always kept.
+    is_kept = (upto - mass) < top_p.unsqueeze(1) * upto[:, -1:]
+    n_kept = (is_kept & (values >= kth)).sum(dim=1, keepdim=True)
+    nth = values.gather(1, (n_kept - 1).clamp(min=0))
+    least = torch.where((top_p < 1).unsqueeze(1), torch.maximum(nth, kth), kth)
+    return logits.masked_fill(logits < least, NEVER)
+
+
+def keep_min_p(logits: Tensor, min_p: Tensor) -> Tensor:
+    """Keep ids at least `min_p` (B,) times as likely as the likeliest."""
+    least = logits.amax(dim=-1, keepdim=True) + min_p.log().unsqueeze(1)
+    return logits.masked_fill(logits < least, NEVER)
+
+
+def pick(logits: Tensor, uniform: Tensor) -> Tensor:
+    """Index (B,) drawn from softmax of `logits` (B, V) by inverting its distribution function.
+
+    An index with no probability is never drawn: the target lies under the total, and the function
+    does not rise there. A row without any finite logit gives index 0.
+    """
+    mass = (logits - logits.amax(dim=-1, keepdim=True)).exp()
+    upto = mass.cumsum(dim=-1)
+    total = upto[:, -1]
+    # A uniform near 1 could round up to the total itself, which no index lies above.
+    target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    return (upto <= target.unsqueeze(1)).sum(dim=-1)
+
+
+def uniforms(seeds: Tensor, counters: Tensor, column_idx: Tensor) -> Tensor:
+    """Uniform numbers `(B, K)` in (0, 1) from mixed `seeds` (B,), `counters` (B,) and columns (K,).
+
+    Source: the finalizer of SplitMix64 (Steele et al. 2014), applied again for each input. 23 bits
+    and a half step: the odd multiples of 2**-24, each exact in float32 and none 0 or 1.
+    """
+    by_row = _mix(seeds + counters * _GAMMA)
+    bits = _mix(by_row.unsqueeze(1) + column_idx * _GAMMA)
+    return ((bits >> 41) & 0x7FFFFF).to(torch.float32) * 2.0**-23 + 2.0**-24
+
+
+def _signed(value: int) -> int:
+    """`value` modulo 2**64 as a signed 64-bit integer."""
+    value &= 2**64 - 1
+    return value - 2**64 if value >= 2**63 else value
+
+
+_GAMMA = _signed(0x9E3779B97F4A7C15)
+_FACTOR_1 = _signed(0xBF58476D1CE4E5B9)
+_FACTOR_2 = _signed(0x94D049BB133111EB)
+
+
+def _shift(value: Tensor, n_bits: int) -> Tensor:
+    """Logical shift right; torch shifts int64 arithmetically."""
+    return (value >> n_bits) & ((1 << (64 - n_bits)) - 1)
+
+
+def _mix(value: Tensor) -> Tensor:
+    value = (value ^ _shift(value, 30)) * _FACTOR_1
+    value = (value ^ _shift(value, 27)) * _FACTOR_2
+    return value ^ _shift(value, 31)
+
+
+def _mixed_seed(seed: int) -> int:
+    """Spread neighbouring seeds far apart."""
+    return int(_mix(torch.tensor([_signed(seed + _GAMMA)]))[0])
+
+
+def _forbidden_ids(spec: ModelSpec, column_idx: int, device: torch.device) -> Tensor | None:
+    """Mask `(P, V_c)` of the ids that a phase forbids in a column; None where none does."""
+    column = spec.columns[column_idx]
+    forbidden = torch.zeros(len(spec.phases), column.n_ids, dtype=torch.bool)
+    for phase_idx, phase in enumerate(spec.phases):
+        allowed = phase.columns[column_idx].allowed
+        if not allowed:
+            continue
+        forbidden[phase_idx] = True
+        for low, high in allowed:
+            forbidden[phase_idx, low - column.ids[0] : high - column.ids[0]] = False
+    return forbidden.to(device) if bool(forbidden.any()) else None

@@ -1,6 +1,6 @@
 """Families of models by name. A family's module is imported only when it is asked for.
 
-To add one: a line in `_FAMILIES`, with a function that gives its spec (no weights read) and one
+To add one: an entry in `_FAMILIES`, with a function that gives its spec (no weights read) and one
 that loads it.
 """
 
@@ -10,10 +10,11 @@ import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from models.base import SpeechModel
-from models.errors import ModelError
+from models.errors import ModelError, WeightError
 from models.spec import ModelSpec, OptionSpec
 
 
@@ -34,25 +35,32 @@ class FamilyInfo:
         languages: codes.
         options: typed request options.
         runs_on: the machine that it needs, in words.
+        fault: why it cannot be used here; the fields that its spec would fill are empty then.
     """
 
     name: str
-    tasks: tuple[Literal["speak", "converse", "text"], ...]
-    weights_licence: str
-    weights_source: str
-    voices: tuple[str, ...]
-    languages: tuple[str, ...]
-    options: tuple[OptionSpec, ...]
     runs_on: str
+    tasks: tuple[Literal["speak", "converse", "text"], ...] = ()
+    weights_licence: str = ""
+    weights_source: str = ""
+    voices: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+    options: tuple[OptionSpec, ...] = ()
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """How to reach a family: both functions import it."""
+    """How to reach a family: `spec` and `load` import it.
+
+    `folder_file` is the file by which a folder of this family's weights is known, if it can have
+    its weights elsewhere than in the package; `load` takes that folder.
+    """
 
     spec: Callable[[], ModelSpec]
-    load: Callable[[], SpeechModel]
+    load: Callable[[Path | None], SpeechModel]
     runs_on: str
+    folder_file: str | None = None
 
 
 def families() -> list[FamilyInfo]:
@@ -60,43 +68,60 @@ def families() -> list[FamilyInfo]:
     return [_info(name, family) for name, family in _FAMILIES.items()]
 
 
-def load(name: str) -> SpeechModel:
-    """Load a family's model on the CPU.
+def read_spec(name: str) -> ModelSpec:
+    """A family's facts, without its weights. Raises: `UnknownModelError`, `WeightError`."""
+    if name not in _FAMILIES:
+        raise _unknown_model(name)
+    return _FAMILIES[name].spec()
+
+
+def load(name_or_path: str | Path) -> SpeechModel:
+    """Load a model on the CPU: a family by name, or a folder of weights.
 
     Raises:
-        UnknownModelError: no family has exactly this name.
-        WeightError: its weights are missing or damaged.
+        UnknownModelError: no family has exactly this name, and there is no such folder.
+        WeightError: the weights are missing or damaged, or the folder is of no known family.
     """
-    return _family(name).load()
+    family = _FAMILIES.get(str(name_or_path))
+    if family is not None:
+        return family.load(None)
+    folder = Path(name_or_path)
+    if not str(name_or_path) or not folder.is_dir():
+        raise _unknown_model(str(name_or_path))
+    return _family_of(folder).load(folder)
 
 
-def read_spec(name: str) -> ModelSpec:
-    """A family's facts, without its weights. Raises: `UnknownModelError`."""
-    return _family(name).spec()
+def _unknown_model(name: str) -> UnknownModelError:
+    close = difflib.get_close_matches(name[:80], _FAMILIES, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    there = f"{hint}there are: {', '.join(_FAMILIES)}, or a folder of weights"
+    return UnknownModelError(f"no model is called {name[:80]!r}; {there}")
 
 
-def _family(name: str) -> _Family:
-    family = _FAMILIES.get(name)
-    if family is None:
-        close = difflib.get_close_matches(name, _FAMILIES, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise UnknownModelError(
-            f"no model is called {name[:80]!r}; {hint}there are: {', '.join(_FAMILIES)}"
-        )
-    return family
+def _family_of(folder: Path) -> _Family:
+    files = []
+    for family in _FAMILIES.values():
+        if family.folder_file is not None:
+            files.append(family.folder_file)
+            if (folder / family.folder_file).is_file():
+                return family
+    raise WeightError(f"{folder} holds no model that is known here: no {', no '.join(files)}")
 
 
 def _info(name: str, family: _Family) -> FamilyInfo:
-    spec = family.spec()
+    try:
+        spec = family.spec()
+    except ModelError as error:
+        return FamilyInfo(name=name, runs_on=family.runs_on, fault=str(error))
     return FamilyInfo(
         name=name,
+        runs_on=family.runs_on,
         tasks=spec.tasks,
         weights_licence=spec.weights_licence,
         weights_source=spec.weights_source,
         voices=spec.voices,
         languages=spec.languages,
         options=spec.options,
-        runs_on=family.runs_on,
     )
 
 
@@ -106,10 +131,10 @@ def _pico_spec() -> ModelSpec:
     return model.read_spec()
 
 
-def _load_pico() -> SpeechModel:
+def _load_pico(folder: Path | None) -> SpeechModel:
     from models.pico import model
 
-    return model.load()
+    return model.load(folder)
 
 
 def _toy_spec(name: str) -> ModelSpec:
@@ -118,9 +143,10 @@ def _toy_spec(name: str) -> ModelSpec:
     return TOYS[name][0]
 
 
-def _load_toy(name: str) -> SpeechModel:
+def _load_toy(name: str, folder: Path | None) -> SpeechModel:
     from models.toy.catalogue import TOYS
 
+    assert folder is None, "no folder is known as a toy's"
     return TOYS[name][1]()
 
 
@@ -135,7 +161,9 @@ _TOYS = {
     "toy-faulty": "any CPU; noise and faults to order, for tests",
 }
 _FAMILIES = {
-    "pico": _Family(spec=_pico_spec, load=_load_pico, runs_on="one CPU core for each stream"),
+    "pico": _Family(
+        spec=_pico_spec, load=_load_pico, runs_on="any two CPU cores", folder_file="lm.json"
+    ),
     **{
         name: _Family(spec=partial(_toy_spec, name), load=partial(_load_toy, name), runs_on=runs_on)
         for name, runs_on in _TOYS.items()

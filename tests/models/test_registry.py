@@ -1,0 +1,86 @@
+"""Families are found by their exact name, described without weights, imported only when asked."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from models import registry
+from models.errors import WeightError
+from models.registry import UnknownModelError
+from models.toy.catalogue import TOYS
+from models.toy.tone import ToneToy
+
+
+def test_the_embedded_model_comes_first_and_all_toys_are_there():
+    names = [info.name for info in registry.families()]
+    assert names[0] == "pico"
+    assert set(names[1:]) == set(TOYS)
+
+
+def test_each_family_says_what_it_is():
+    for info in registry.families():
+        if info.fault:
+            # The embedded weights may be absent from a checkout; a toy has none to miss.
+            assert info.name == "pico"
+            continue
+        assert info.tasks
+        assert info.weights_licence
+        assert info.weights_source
+        assert info.runs_on
+        assert info.options == registry.read_spec(info.name).options
+
+
+def test_a_family_without_its_files_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch):
+    def read_spec() -> None:
+        raise WeightError("cannot read lm.json; restore the file")
+
+    monkeypatch.setattr("models.pico.model.read_spec", read_spec)
+    info = registry.families()[0]
+    assert (info.name, info.fault) == ("pico", "cannot read lm.json; restore the file")
+
+
+@pytest.mark.parametrize("name", list(TOYS))
+def test_a_loaded_toy_has_the_spec_that_was_read(name: str):
+    assert registry.load(name).spec == registry.read_spec(name)
+    assert registry.read_spec(name).name == name
+
+
+def test_a_loaded_model_is_of_the_named_family():
+    assert isinstance(registry.load("toy-tone"), ToneToy)
+
+
+@pytest.mark.parametrize("name", ["", "Toy-tone", "my-toy-tone-finetune", "toy-tone ", "tone"])
+def test_only_an_exact_name_is_taken(name: str):
+    with pytest.raises(UnknownModelError, match="there are: pico, toy-tone"):
+        registry.load(name)
+    with pytest.raises(UnknownModelError):
+        registry.read_spec(name)
+
+
+def test_a_close_name_is_offered():
+    with pytest.raises(UnknownModelError, match="did you mean 'toy-depth'"):
+        registry.load("toy-dept")
+
+
+def test_a_folder_of_no_known_family_is_refused(tmp_path: Path):
+    with pytest.raises(WeightError, match=r"no model that is known here: no lm\.json"):
+        registry.load(tmp_path)
+
+
+def test_a_folder_is_loaded_by_the_family_whose_file_it_has(tmp_path: Path):
+    (tmp_path / "lm.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(WeightError, match=str(tmp_path)):
+        registry.load(str(tmp_path))
+
+
+def test_no_family_is_imported_until_it_is_asked_for():
+    code = (
+        "import sys, models.registry as r;"
+        "early = [m for m in sys.modules if m.startswith(('models.toy', 'models.pico'))];"
+        "r.load('toy-tone');"
+        "late = [m for m in sys.modules if m.startswith('models.pico')];"
+        "sys.exit(bool(early or late))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

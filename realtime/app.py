@@ -1,0 +1,46 @@
+"""The ASGI app: routes and lifespan."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket
+
+from realtime.gateway import Gateway
+from realtime.lanes import http
+from realtime.lanes.speech import serve_speech
+from realtime.protocol import SPEECH_PATH
+
+
+def make_app(gateway: Gateway) -> Starlette:
+    """The app around `gateway`, which it starts and closes with its lifespan."""
+
+    async def speech(socket: WebSocket) -> None:
+        await serve_speech(socket, gateway)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gateway.start()
+        try:
+            yield
+        finally:
+            await gateway.close()
+
+    app = Starlette(
+        routes=[
+            WebSocketRoute(SPEECH_PATH, speech),
+            Route("/healthz", http.healthz),
+            Route("/readyz", http.readyz),
+            Route("/v1/models", http.models),
+            Route("/v1/audio/voices", http.voices),
+            Route("/metrics", http.metrics),
+            Mount("/", StaticFiles(directory=gateway.config.web_demo, html=True, check_dir=False)),
+        ],
+        lifespan=lifespan,
+    )
+    app.state.gateway = gateway
+    return app

@@ -1,0 +1,1 @@
+"""One file per wire form. Lanes only translate: sessions do the work."""

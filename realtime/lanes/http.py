@@ -1,0 +1,93 @@
+"""The HTTP side: health, models, voices, metrics. Reads only; event loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from models.spec import ModelSpec, OptionSpec
+from realtime.gateway import Gateway
+from realtime.metrics import CONTENT_TYPE
+from realtime.settings import options_of
+
+
+def gateway_of(request: Request) -> Gateway:
+    """The gateway of the app that serves `request`."""
+    gateway = request.app.state.gateway
+    assert isinstance(gateway, Gateway), "build_app sets it"
+    return gateway
+
+
+async def healthz(request: Request) -> Response:
+    """200 while every engine runs, 503 once one has ended: restart the process."""
+    gateway = gateway_of(request)
+    stats = {name: handle.stats() for name, handle in gateway.engines.items()}
+    failures = {name: one.failure for name, one in stats.items() if not one.is_alive}
+    body = {"status": "failed" if failures else "ok", "failures": failures}
+    return JSONResponse(body, status_code=503 if failures else 200)
+
+
+async def readyz(request: Request) -> Response:
+    """200 when a new session would be served at once: engines warm, not stopping."""
+    gateway = gateway_of(request)
+    stats = {name: handle.stats() for name, handle in gateway.engines.items()}
+    body = {
+        "ready": gateway.is_ready,
+        "stopping": gateway.is_stopping,
+        "models": {name: one.is_ready and one.is_alive for name, one in stats.items()},
+    }
+    return JSONResponse(body, status_code=200 if gateway.is_ready else 503)
+
+
+async def models(request: Request) -> Response:
+    """The models served, in the list form of the OpenAI API, with what each states of itself."""
+    specs = gateway_of(request).specs
+    return JSONResponse({"object": "list", "data": [_model(n, one) for n, one in specs.items()]})
+
+
+async def voices(request: Request) -> Response:
+    """The voices of every model."""
+    specs = gateway_of(request).specs
+    listed = [
+        {"id": voice, "model": name, "languages": list(spec.languages)}
+        for name, spec in specs.items()
+        for voice in spec.voices
+    ]
+    return JSONResponse({"voices": listed})
+
+
+async def metrics(request: Request) -> Response:
+    """Prometheus text."""
+    return Response(gateway_of(request).metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+
+def _model(name: str, spec: ModelSpec) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "parley",
+        "tasks": list(spec.tasks),
+        "voices": list(spec.voices),
+        "languages": list(spec.languages),
+        "sample_rate_hz": spec.frame.sample_rate_hz,
+        "frame_rate_hz": spec.frame.frame_rate_hz,
+        "takes_streamed_text": spec.text_capacity > 0,
+        "options": [_option(option) for option in options_of(spec)],
+        "weights_licence": spec.weights_licence,
+        "weights_source": spec.weights_source,
+    }
+
+
+def _option(option: OptionSpec) -> dict[str, Any]:
+    return {
+        "name": option.name,
+        "kind": option.kind,
+        "default": option.default,
+        "description": option.description,
+        "choices": list(option.choices),
+        "minimum": option.minimum,
+        "maximum": option.maximum,
+    }

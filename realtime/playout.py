@@ -1,0 +1,60 @@
+"""What the listener has heard of a response. Sans-I/O, plain values; event loop thread.
+
+The estimate assumes that the client plays at once, without a delay of its own; reports correct it.
+"""
+
+from __future__ import annotations
+
+
+class PlayoutClock:
+    """Time line of one response at the client.
+
+    `anchor_s` is the moment at which the first sample was heard, moved on by every gap.
+    """
+
+    def __init__(self) -> None:
+        self._anchor_s: float | None = None
+        self._sent_s = 0.0
+        self._underrun_s = 0.0
+
+    @property
+    def sent_s(self) -> float:
+        """Seconds of audio handed to the socket."""
+        return self._sent_s
+
+    @property
+    def underrun_s(self) -> float:
+        """Seconds in which the client had nothing to play, by the estimate."""
+        return self._underrun_s
+
+    def on_sent(self, duration_s: float, now_s: float) -> None:
+        """Audio went out."""
+        if self._anchor_s is None:
+            self._anchor_s = now_s
+        else:
+            gap_s = now_s - (self._anchor_s + self._sent_s)
+            if gap_s > 0:
+                self._anchor_s += gap_s
+                self._underrun_s += gap_s
+        self._sent_s += duration_s
+
+    def report(self, heard_s: float, now_s: float) -> float:
+        """The client says how much it has heard.
+
+        Returns:
+            `heard_s` within what was sent: an off-by-some report is no error.
+        """
+        heard_s = min(max(heard_s, 0.0), self._sent_s)
+        if self._anchor_s is not None:
+            self._anchor_s = now_s - heard_s
+        return heard_s
+
+    def heard_s(self, now_s: float) -> float:
+        """Seconds heard by now."""
+        if self._anchor_s is None:
+            return 0.0
+        return min(max(now_s - self._anchor_s, 0.0), self._sent_s)
+
+    def ahead_s(self, now_s: float) -> float:
+        """Seconds of audio that the client still has to play."""
+        return self._sent_s - self.heard_s(now_s)

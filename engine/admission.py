@@ -122,12 +122,14 @@ class Admission:
         refused = self._refuse_impossible()
         admitted: list[StreamId] = []
         n_rows = [stream.n_step_rows for stream in active if not stream.is_generation_done]
+        has_deadlines = self._limits.config.policy == "latency"
         while self._queue:
             demand = self._queue[0][0]
             if n_free_slots < 1 or demand.n_pages > n_free_pages:
                 break
             load = self.predicted_load(now_s, [*n_rows, demand.n_step_rows], demand, costs)
-            if n_rows and not demand.is_continuation and load > self._limits.config.target_load:
+            is_over = has_deadlines and load > self._limits.config.target_load
+            if n_rows and not demand.is_continuation and is_over:
                 break
             del self._queue[0]
             admitted.append(demand.stream_id)

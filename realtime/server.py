@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import signal
 import socket
 from collections.abc import Callable, Mapping
 
@@ -68,9 +70,8 @@ class Server:
         return port
 
     async def serve(self) -> None:
-        """Serve until `stop` or a signal (SIGINT, SIGTERM; where this is the main thread)."""
-        with self._uvicorn.capture_signals():
-            await self._uvicorn.main_loop()
+        """Serve until `stop`."""
+        await self._uvicorn.main_loop()
 
     def stop(self) -> None:
         """Make `serve` return. Event loop thread."""
@@ -99,6 +100,9 @@ def run(app: Starlette, on_ready: Callable[[int], None] | None = None) -> None:
 async def _run(app: Starlette, on_ready: Callable[[int], None] | None) -> None:
     server = Server(app)
     port = await server.startup()
+    # Not uvicorn's own handling: it raises the signal again before the drain, and so ends all.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, server.stop)
     if on_ready is not None:
         on_ready(port)
     try:

@@ -1,0 +1,379 @@
+"""The `parley` command. Composition root: the only module that joins gateway, engine and models.
+
+The engine and the models are imported when a command needs them, so that `--help` answers at once
+and the number of torch threads can still be chosen. Whatever goes wrong in a foreseen way is one
+line on standard error and an exit code above 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from starlette.applications import Starlette
+
+from engine.config import EngineConfig, Policy
+from engine.errors import EngineError, EngineStoppedError
+from models.errors import ModelError
+from realtime import doctor as checks
+from realtime.audio_files import AudioFileError, check_target
+from realtime.bridge import EventRelay
+from realtime.client import DEFAULT_URL, ClientError, ConnectError
+from realtime.config import GatewayConfig
+from realtime.errors import GatewayError, ServerStartError
+from realtime.events import OptionValue
+from realtime.frames import AudioCodec
+from realtime.opus import load_library
+from realtime.say import SayReport, SayRequest
+from realtime.say import say as say_through
+
+if TYPE_CHECKING:
+    from engine.thread import EngineThread
+
+DEFAULT_MODEL = "pico"
+_EXPECTED = (GatewayError, EngineError, ModelError, ClientError, AudioFileError)
+_MARKS = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "fault": "[red]fault[/]"}
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Real-time voice server: text in over a WebSocket, speech out while it is generated.",
+    epilog="""[bold]First steps[/]
+
+parley serve  [dim]then open http://127.0.0.1:8765 and type[/]
+
+parley say "Good morning."  [dim]speak it[/]
+
+parley say "Good morning." -o morning.wav  [dim]write it to a file[/]
+
+parley doctor  [dim]when something does not work[/]""",
+)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+Model = Annotated[str | None, typer.Option(help="Model that speaks; see: parley models")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
+
+
+def main() -> None:
+    """Entry point of the `parley` command."""
+    try:
+        app()
+    except _EXPECTED as error:
+        _fail(" ".join(str(error).split()) or type(error).__name__)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+@app.command(
+    epilog="""parley serve
+
+parley serve --port 9000 --host 0.0.0.0  [dim]reachable from other machines[/]
+
+parley serve --model pico --max-streams 4  [dim]fewer at once, less memory[/]"""
+)
+def serve(
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model to serve; may be given several times.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8765,
+    threads: Annotated[int, typer.Option(min=1, help="torch threads of the engine.")] = 1,
+    max_streams: Annotated[int, typer.Option(min=1, help="Streams that speak at once.")] = 16,
+    policy: Annotated[
+        Policy, typer.Option(help="latency: first sound soon, no gaps. throughput: most speech.")
+    ] = "latency",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
+) -> None:
+    """Start the server; Ctrl-C lets what is being spoken end, then stops."""
+    from realtime.server import run
+
+    _start_logging(logging.INFO if verbose else logging.WARNING)
+    gateway = GatewayConfig(host=host, port=port)
+    config = EngineConfig(max_streams=max_streams, policy=policy, max_queue=64)
+    load_library()
+    _check_port(gateway)
+    with _engines(model or [DEFAULT_MODEL], config, threads) as engines:
+        run(engines.app(gateway), on_ready=lambda bound: _announce(engines, host, bound))
+    err.print("Stopped.")
+
+
+@app.command(
+    epilog="""parley say "The quick brown fox jumps over the lazy dog."
+
+parley say "Slowly, please." --option speed=0.8 -o slow.opus
+
+echo "From a pipe." | parley say -
+
+parley say "On another machine." --url ws://192.0.2.7:8765 --json"""
+)
+def say(
+    text: Annotated[str, typer.Argument(help="What to speak; - reads standard input.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write .wav, .flac, .opus or .ogg instead of playing."),
+    ] = None,
+    model: Model = None,
+    voice: Annotated[str | None, typer.Option(help="One of the model's voices.")] = None,
+    language: Annotated[str | None, typer.Option(help="One of the model's languages.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="An option of the model as name=value; may be given several times."),
+    ] = None,
+    codec: Annotated[
+        AudioCodec | None, typer.Option(help="On the wire; files take pcm16 by default.")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help=f"Server to speak through. Else {DEFAULT_URL}, else one for this call."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Speak one text, through a running server or one started for the call."""
+    request = SayRequest(
+        text=sys.stdin.read() if text == "-" else text,
+        model=model,
+        voice=voice,
+        language=language,
+        options=_options(option or []),
+        codec=codec,
+        target=output,
+    )
+    if output is not None:
+        check_target(output)
+    report = asyncio.run(_say(url, request))
+    if as_json:
+        typer.echo(report.to_json())
+    else:
+        _show_report(report)
+
+
+@app.command()
+def models(as_json: AsJson = False) -> None:
+    """List the models, their voices, options and licences."""
+    from models.registry import families
+
+    known = families()
+    if as_json:
+        typer.echo(json.dumps([asdict(family) for family in known], indent=2))
+        return
+    table = Table("model", "voices", "languages", "options", "weights", "runs on", box=None)
+    for family in known:
+        options = [
+            f"{option.name} ({option.kind}, {json.dumps(option.default)})"
+            for option in family.options
+        ]
+        table.add_row(
+            f"[bold]{family.name}[/]",
+            ", ".join(family.voices) or "-",
+            ", ".join(family.languages) or "-",
+            escape("\n".join(options) or "-"),
+            escape(family.weights_licence),
+            escape(family.runs_on),
+        )
+    out.print(table)
+
+
+@app.command()
+def doctor(
+    host: Annotated[str, typer.Option(help="Address that serve would take.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port that serve would take.")] = 8765,
+    as_json: AsJson = False,
+) -> None:
+    """Check what Parley needs on this machine, and say what to do. Exit code 1 if it cannot run."""
+    findings = []
+    weighty = [name for name in _model_names() if not name.startswith("toy-")]
+    loads = [(name, lambda name=name: _weights_word(name)) for name in weighty]
+    for finding in checks.examine(host=host, port=port, models=loads):
+        findings.append(finding)
+        if not as_json:
+            out.print(f"{_MARKS[finding.mark]}\t{finding.name}: {escape(finding.seen)}")
+            if finding.advice:
+                out.print(f"\t{escape(finding.advice)}", style="dim")
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    if any(finding.mark == "fault" for finding in findings):
+        raise typer.Exit(1)
+
+
+# Composition.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Engines:
+    """A running engine thread and the sinks of its loops, by model name."""
+
+    thread: EngineThread
+    relays: dict[str, EventRelay]
+
+    def app(self, config: GatewayConfig) -> Starlette:
+        """The gateway around them."""
+        from realtime.server import build_app
+
+        handles = dict(zip(self.relays, self.thread.handles, strict=True))
+        return build_app(handles, config, self.relays)
+
+
+@contextmanager
+def _engines(names: Sequence[str], config: EngineConfig, threads: int) -> Iterator[_Engines]:
+    """Load and warm up the models, with a progress bar; stop the thread at the end."""
+    # Before torch is imported: its thread pools read these once.
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with _progress() as progress:
+        task = progress.add_task("Loading torch", total=len(names) + 2)
+        from engine.loop import EngineLoop
+        from engine.thread import EngineThread
+        from models import registry
+
+        relays = {name: EventRelay() for name in dict.fromkeys(names)}
+        loops = []
+        for name, relay in relays.items():
+            progress.update(task, advance=1, description=f"Loading {name}")
+            loops.append(EngineLoop(registry.load(name), config, relay, time.monotonic))
+        progress.update(task, advance=1, description="Warming up")
+        thread = EngineThread(loops)
+        thread.start()
+        if not thread.wait_ready():
+            thread.stop()
+            raise EngineStoppedError(f"the engine cannot start: {thread.failure}")
+        progress.update(task, advance=1)
+    try:
+        yield _Engines(thread=thread, relays=relays)
+    finally:
+        thread.stop()
+
+
+@asynccontextmanager
+async def _server_for_one_call(engines: _Engines) -> AsyncIterator[str]:
+    from realtime.server import Server
+
+    server = Server(engines.app(GatewayConfig(port=0)))
+    port = await server.startup()
+    try:
+        yield f"ws://127.0.0.1:{port}"
+    finally:
+        await server.shutdown()
+
+
+async def _say(url: str | None, request: SayRequest) -> SayReport:
+    try:
+        return await say_through(url or DEFAULT_URL, request)
+    except ConnectError:
+        if url is not None:
+            raise
+    name = request.model or DEFAULT_MODEL
+    err.print(f"No server at {DEFAULT_URL}: starting one for this call.", style="dim")
+    load_library()
+    with _engines([name], EngineConfig(max_streams=2), threads=1) as engines:
+        async with _server_for_one_call(engines) as own_url:
+            return await say_through(own_url, request)
+
+
+# What is shown.
+
+
+def _announce(engines: _Engines, host: str, port: int) -> None:
+    shown = f"[{host}]" if ":" in host else host
+    out.print(f"Parley is ready: [bold]http://{shown}:{port}[/]")
+    for handle in engines.thread.handles:
+        spec = handle.spec
+        out.print(f"  {spec.name}: weights under {escape(spec.weights_licence)}", soft_wrap=True)
+    out.print('  Open it in a browser, or: parley say "Hello."   Ctrl-C stops.', style="dim")
+    out.file.flush()
+
+
+def _show_report(report: SayReport) -> None:
+    if report.file is not None:
+        out.print(f"Wrote {escape(report.file)}")
+    if report.note:
+        out.print(f"Not heard: {escape(report.note)}")
+    if report.ttfa_ms is not None and report.real_time_factor is not None:
+        out.print(
+            f"First sound after {report.ttfa_ms:.0f} ms, {report.audio_s:.2f} s of audio, "
+            f"real-time factor {report.real_time_factor:.2f} ({report.model}, {report.codec})",
+            soft_wrap=True,
+        )
+    if report.status != "completed":
+        out.print(f"The response is {report.status}.")
+
+
+def _progress() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
+
+
+def _start_logging(level: int) -> None:
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+
+
+def _fail(message: str) -> NoReturn:
+    err.print(f"[red]parley:[/] {escape(message)}", soft_wrap=True)
+    raise SystemExit(1)
+
+
+# What is given.
+
+
+def _check_port(config: GatewayConfig) -> None:
+    """A port in use is found before weights are loaded."""
+    if config.port == 0:
+        return
+    finding = checks.check_port(config.host, config.port)
+    if finding.mark != "ok":
+        raise ServerStartError(f"port {config.port}: {finding.seen}; {finding.advice}")
+
+
+def _options(pairs: Sequence[str]) -> dict[str, OptionValue]:
+    """`name=value` pairs; a value that is a JSON number or boolean is one, else it is text."""
+    options: dict[str, OptionValue] = {}
+    for pair in pairs:
+        name, found, text = pair.partition("=")
+        if not found or not name:
+            raise typer.BadParameter(f"{pair!r} is not name=value", param_hint="--option")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        options[name] = value if isinstance(value, int | float | bool) else text
+    return options
+
+
+def _model_names() -> list[str]:
+    from models.registry import families
+
+    return [family.name for family in families()]
+
+
+def _weights_word(name: str) -> str:
+    from models import registry
+
+    spec = registry.load(name).spec
+    return f"weights verified, {spec.weights_licence}"
+
+
+if __name__ == "__main__":
+    main()

@@ -112,10 +112,10 @@ class ToyCodec(nn.Module):
 
     def _convolved(self, samples: Tensor) -> Tensor:
         """Causal filter; `samples` starts with `N_TAPS - 1` of memory."""
-        n_out = samples.shape[1] - (N_TAPS - 1)
-        out = self.taps[0] * samples[:, :n_out]
+        newest, n_out = N_TAPS - 1, samples.shape[1] - (N_TAPS - 1)
+        out = self.taps[0] * samples[:, newest:]
         for tap in range(1, N_TAPS):
-            out = out + self.taps[tap] * samples[:, tap : tap + n_out]
+            out = out + self.taps[tap] * samples[:, newest - tap : newest - tap + n_out]
         return out
 
 
@@ -128,8 +128,9 @@ def _hold_back(
         Frames `(B, F + 2, Q)` of which `(B,)` are real, and the newly held codes `(B, Q)`. The
         last column only makes room for a follower.
     """
-    behind = torch.cat([held.unsqueeze(1), frames, torch.zeros_like(frames[:, :1])], dim=1)
-    ahead = torch.cat([frames, torch.zeros_like(frames[:, :2])], dim=1)
+    empty = torch.zeros_like(held).unsqueeze(1)
+    behind = torch.cat([held.unsqueeze(1), frames, empty], dim=1)
+    ahead = torch.cat([frames, empty, empty], dim=1)
     joined = torch.where(is_first.view(-1, 1, 1), ahead, behind)
     n_joined = n_valid + torch.where(is_first, 0, 1)
     at = (n_joined - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, frames.shape[2])

@@ -174,3 +174,65 @@ def speak(model: SpeechModel, plan: PromptPlan, *, seed: int = 0, max_rows: int 
         if not stream.step():
             break
     return stream.spoken
+
+
+def codec_state(model: SpeechModel, plan: PromptPlan | None = None) -> dict[str, Tensor]:
+    """Codec state of one stream before its first chunk."""
+    state = {}
+    for part in model.spec.codec.state:
+        state[part.name] = torch.zeros(1, *part.shape, dtype=getattr(torch, part.dtype))
+    if plan is not None:
+        state.update({name: seed.unsqueeze(0) for name, seed in plan.codec_state.items()})
+    return state
+
+
+def with_context(model: SpeechModel, codes: Tensor, first: int, n_frames: int) -> Tensor:
+    """Frames `(1, context + F, Q)` of a call: -1 before the stream, rubbish after its end."""
+    n_context = model.spec.codec.left_context_frames
+    before = torch.full((n_context, codes.shape[1]), -1)
+    after = torch.full((n_frames, codes.shape[1]), 3)
+    padded = torch.cat([before, codes, after])
+    return padded[first : first + n_context + n_frames].unsqueeze(0)
+
+
+def decode_whole(model: SpeechModel, codes: Tensor, plan: PromptPlan | None = None) -> Tensor:
+    """All frames in one call: `(n_samples,)`."""
+    n_frames = len(codes)
+    out = model.decode(
+        with_context(model, codes, 0, n_frames),
+        torch.tensor([n_frames]),
+        codec_state(model, plan),
+        torch.tensor([True]),
+        torch.tensor([True]),
+    )
+    return out.pcm[0, : int(out.n_samples)]
+
+
+def decode_chunks(
+    model: SpeechModel, codes: Tensor, sizes: list[int], plan: PromptPlan | None = None
+) -> list[Tensor]:
+    """The frames in calls of these sizes, then as few calls as needed; PCM of each call.
+
+    Without look-ahead and with nothing left, the last full call is marked last; with look-ahead,
+    what is held back comes with a last call, which may have no new frame.
+    """
+    codec, state = model.spec.codec, codec_state(model, plan)
+    wanted, done, pieces = list(sizes), 0, []
+    is_first, is_last = True, False
+    while not is_last:
+        left = len(codes) - done
+        size = wanted.pop(0) if wanted else codec.chunk_frames[-1]
+        if left < size or (left == size and not codec.lookahead_frames):
+            size = next(n for n in codec.chunk_frames if n >= left)
+            is_last = True
+        n_valid = min(size, left)
+        out = model.decode(
+            with_context(model, codes, done, size),
+            torch.tensor([n_valid]),
+            state,
+            torch.tensor([is_first]),
+            torch.tensor([is_last]),
+        )
+        pieces.append(out.pcm[0, : int(out.n_samples)])
+        state, done, is_first = out.state, done + n_valid, False
+    return pieces

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from models.base import Advance, PromptPlan, TextFeed
 from models.errors import PlanError
-from models.options import check_options
 from models.spec import (
     CodecSpec,
     ColumnSpec,
@@ -35,8 +34,8 @@ from models.toy.base import (
     TEXT_LOW,
     WANTED,
     ToyModel,
+    check_request,
     frame_limit,
-    frames_wanted,
     mask_logits,
     start_state,
     text_ids,
@@ -118,6 +117,7 @@ class AudioInToy(ToyModel):
 
     def plan(self, request: PlanRequest) -> PromptPlan:
         """Start mark, audio mark, one row for each 80 ms of audio, the text (may be empty)."""
+        options, _ = check_request(SPEC, request)
         heard = _audio_bands(request) @ self.band_table.cpu()
         text = text_ids(request.text, may_be_empty=True)
         before, after = [BOS, AUDIO_MARK], [*text, EOS]
@@ -126,11 +126,11 @@ class AudioInToy(ToyModel):
         embeds[len(before) : len(before) + len(heard)] = heard
         mask = torch.zeros(len(ids), dtype=torch.bool)
         mask[len(before) : len(before) + len(heard)] = True
-        n_letters = int(check_options(SPEC, request.options)["reply_letters"])
+        n_letters = int(options["reply_letters"])
         state = start_state(
             SPEC,
             phase="text" if n_letters else "audio",
-            wanted=frames_wanted(SPEC, request, len(heard)),
+            wanted=int(options.get("frames", len(heard))),
         )
         state[TEXT_WANTED] = n_letters
         return PromptPlan(

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from models.base import Attention, Decoded, DepthCache
 from models.errors import PlanError
 from models.layers.transformer import Decoder
-from models.options import check_options
-from models.spec import BackboneSpec, ModelSpec, OptionSpec, PlanRequest
+from models.options import check_language, check_options, check_voice
+from models.spec import BackboneSpec, ModelSpec, OptionSpec, OptionValue, PlanRequest
 from models.toy.codec import ToyCodec
 
 PAD, BOS, EOS = 0, 1, 2
@@ -27,6 +27,9 @@ TEXT_HIGH = TEXT_LOW + 256
 
 MAX_TEXT_BYTES = 1024
 DEFAULT_MAX_SECONDS = 60.0
+ATTENTION_STD = 0.3
+"""Gives attention scores a spread of about 3 and its output about four times the residual's."""
+
 ROW, WANTED = 1, 2
 """Places in a stream's state: rows generated in the audio phase, and frames that it shall speak."""
 
@@ -69,6 +72,7 @@ class ToyModel(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.decoder = Decoder(spec.backbone, inner=2 * hidden, theta=10_000.0)
+            _strengthen_attention(self.decoder)
             self.tables = nn.ParameterList(torch.randn(size, hidden) for size in sizes)
             self.outputs = nn.ParameterList(0.3 * torch.randn(size, hidden) for size in sizes)
             self.column_shifts = nn.Parameter(torch.randn(spec.n_columns, hidden))
@@ -137,6 +141,17 @@ class ToyModel(nn.Module):
         return raw[: _complete_prefix(raw)].decode("utf-8", errors="replace")
 
 
+def _strengthen_attention(decoder: Decoder) -> None:
+    """Draw larger attention weights, so that every earlier row counts.
+
+    With the usual small ones a toy hardly looks back, and an engine that mixed up its KV pages
+    would draw the same ids.
+    """
+    for name, parameter in decoder.named_parameters():
+        if "attention.qkv" in name or "attention.out" in name:
+            nn.init.normal_(parameter, std=ATTENTION_STD)
+
+
 def text_ids(text: str, *, may_be_empty: bool = False) -> list[int]:
     """Ids of the UTF-8 bytes of `text`.
 
@@ -152,10 +167,16 @@ def text_ids(text: str, *, may_be_empty: bool = False) -> list[int]:
     return [TEXT_LOW + byte for byte in raw]
 
 
-def frames_wanted(spec: ModelSpec, request: PlanRequest, by_text: int) -> int:
-    """How many frames the request asks for. Raises: `PlanError` for bad options."""
-    value = check_options(spec, request.options).get("frames", by_text)
-    return int(value)
+def check_request(spec: ModelSpec, request: PlanRequest) -> tuple[dict[str, OptionValue], int]:
+    """The request's options with their defaults, and the index of its voice (0 without voices).
+
+    Raises:
+        PlanError: an option, the voice or the language is not one of the model's.
+    """
+    check_language(spec, request.language)
+    voice = check_voice(spec, request.voice)
+    voice_idx = 0 if voice is None else spec.voices.index(voice)
+    return check_options(spec, request.options), voice_idx
 
 
 def frame_limit(spec: ModelSpec, request: PlanRequest, n_prompt_rows: int) -> int:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from models.base import Advance, PromptPlan, TextFeed
-from models.options import check_options, check_voice
 from models.spec import (
     CodecSpec,
     ColumnSpec,
@@ -36,8 +35,8 @@ from models.toy.base import (
     TEXT_LOW,
     WANTED,
     ToyModel,
+    check_request,
     frame_limit,
-    frames_wanted,
     mask_logits,
     start_state,
     text_ids,
@@ -151,11 +150,10 @@ class DelayedToy(ToyModel):
     def plan(self, request: PlanRequest) -> PromptPlan:
         """Voice mark, text, start mark in column 0; the companion has no text."""
         text = text_ids(request.text)
-        options = check_options(SPEC, request.options)
-        voice = check_voice(SPEC, request.voice) or SPEC.voices[0]
-        mark = TEXT_LOW + SPEC.voices.index(voice)
+        options, voice_idx = check_request(SPEC, request)
+        mark = TEXT_LOW + voice_idx
         ids = _column0_rows([mark, *text, BOS])
-        state = start_state(SPEC, phase="audio", wanted=frames_wanted(SPEC, request, len(text)))
+        state = start_state(SPEC, phase="audio", wanted=int(options.get("frames", len(text))))
         state[END] = NEVER
         max_frames = frame_limit(SPEC, request, len(ids))
         scale = float(options["guidance"])
@@ -165,7 +163,7 @@ class DelayedToy(ToyModel):
             ids=ids,
             state=state,
             max_frames=max_frames,
-            codec_state={GAIN.name: torch.tensor([VOICE_GAINS[voice]])},
+            codec_state={GAIN.name: torch.tensor([VOICE_GAINS[SPEC.voices[voice_idx]]])},
             companion=None if scale == 1.0 else blind,
             guidance_scale=scale,
             sampling=dict.fromkeys(_NAMES, sampling),

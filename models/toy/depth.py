@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from models.base import Advance, DepthCache, PromptPlan, TextFeed
 from models.layers.transformer import Decoder
-from models.options import check_voice
 from models.spec import (
     BackboneSpec,
     CodecSpec,
@@ -35,8 +34,8 @@ from models.toy.base import (
     TEXT_LOW,
     WANTED,
     ToyModel,
+    check_request,
     frame_limit,
-    frames_wanted,
     mask_logits,
     start_state,
     text_ids,
@@ -120,11 +119,11 @@ class DepthToy(ToyModel):
     def plan(self, request: PlanRequest) -> PromptPlan:
         """Voice mark, text, start mark in the text column; no codes yet."""
         text = text_ids(request.text)
-        voice = check_voice(SPEC, request.voice) or SPEC.voices[0]
-        column = [TEXT_LOW + SPEC.voices.index(voice), *text, EOS, BOS]
+        options, voice_idx = check_request(SPEC, request)
+        column = [TEXT_LOW + voice_idx, *text, EOS, BOS]
         ids = torch.full((len(column), SPEC.n_columns), NO_CODE)
         ids[:, 0] = torch.tensor(column)
-        wanted = frames_wanted(SPEC, request, len(text))
+        wanted = int(options.get("frames", len(text)))
         return PromptPlan(
             ids=ids,
             state=start_state(SPEC, phase="audio", wanted=wanted),

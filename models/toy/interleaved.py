@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from models.base import Advance, PromptPlan, TextFeed
-from models.options import check_voice
 from models.spec import (
     CodecSpec,
     ColumnSpec,
@@ -31,8 +30,8 @@ from models.toy.base import (
     TEXT_HIGH,
     WANTED,
     ToyModel,
+    check_request,
     frame_limit,
-    frames_wanted,
     mask_logits,
     start_state,
     text_ids,
@@ -92,11 +91,12 @@ class InterleavedToy(ToyModel):
     def plan(self, request: PlanRequest) -> PromptPlan:
         """A voice's own rows (the same for every request), the text, a start mark."""
         text = text_ids(request.text)
-        voice = check_voice(SPEC, request.voice) or SPEC.voices[0]
+        options, voice_idx = check_request(SPEC, request)
+        voice = SPEC.voices[voice_idx]
         # Long enough to fill pages, so that streams of one voice can share them.
         prefix = text_ids((voice + " ") * VOICE_ROWS)[:VOICE_ROWS]
         ids = torch.tensor([*prefix, *text, BOS]).unsqueeze(1)
-        wanted = frames_wanted(SPEC, request, len(text))
+        wanted = int(options.get("frames", len(text)))
         return PromptPlan(
             ids=ids,
             state=start_state(SPEC, phase="audio", wanted=wanted),

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from models.base import Advance, PromptPlan, TextFeed
-from models.options import check_options
 from models.spec import (
     CodecSpec,
     ColumnSpec,
@@ -34,8 +33,8 @@ from models.toy.base import (
     TEXT_LOW,
     WANTED,
     ToyModel,
+    check_request,
     frame_limit,
-    frames_wanted,
     mask_logits,
     start_state,
     text_ids,
@@ -152,12 +151,13 @@ class MixedToy(ToyModel):
     def plan(self, request: PlanRequest) -> PromptPlan:
         """The user's text in column 0."""
         text = text_ids(request.text)
+        options, _ = check_request(SPEC, request)
         column = [BOS, *text, EOS]
         ids = torch.full((len(column), N_CODEBOOKS), PAD)
         ids[:, 0] = torch.tensor(column)
-        state = start_state(SPEC, phase="text", wanted=frames_wanted(SPEC, request, len(text)))
+        state = start_state(SPEC, phase="text", wanted=int(options.get("frames", len(text))))
         state[END] = NEVER
-        state[TEXT_WANTED] = int(check_options(SPEC, request.options)["reply_letters"])
+        state[TEXT_WANTED] = int(options["reply_letters"])
         n_rows = len(ids) + int(state[TEXT_WANTED]) + 2
         return PromptPlan(ids=ids, state=state, max_frames=frame_limit(SPEC, request, n_rows))
 

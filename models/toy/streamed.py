@@ -11,7 +11,6 @@ from torch import Tensor
 
 from models.base import Advance, PromptPlan, TextFeed
 from models.errors import PlanError
-from models.options import check_options, check_voice
 from models.spec import (
     CodecSpec,
     ColumnSpec,
@@ -33,6 +32,7 @@ from models.toy.base import (
     TEXT_LOW,
     WANTED,
     ToyModel,
+    check_request,
     frame_limit,
     mask_logits,
     start_state,
@@ -92,10 +92,10 @@ class StreamedToy(ToyModel):
         """Voice mark and start mark; the text goes to the feed."""
         text = text_ids(request.text, may_be_empty=not request.is_text_final)
         _check_capacity(len(text))
-        voice = check_voice(SPEC, request.voice) or SPEC.voices[0]
+        options, voice_idx = check_request(SPEC, request)
         ids = torch.full((2, SPEC.n_columns), NO_CODE)
-        ids[:, 0] = torch.tensor([TEXT_LOW + SPEC.voices.index(voice), BOS])
-        wanted = int(check_options(SPEC, request.options).get("frames", BY_TEXT))
+        ids[:, 0] = torch.tensor([TEXT_LOW + voice_idx, BOS])
+        wanted = int(options.get("frames", BY_TEXT))
         return PromptPlan(
             ids=ids,
             state=start_state(SPEC, phase="audio", wanted=wanted),

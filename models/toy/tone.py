@@ -14,7 +14,6 @@ from torch import Tensor
 
 from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
 from models.errors import PlanError
-from models.options import check_language, check_options, check_voice
 from models.spec import (
     BackboneSpec,
     CodecSpec,
@@ -35,6 +34,7 @@ from models.toy.base import (
     PAD,
     ROW,
     WANTED,
+    check_request,
     frame_limit,
     mask_logits,
     start_state,
@@ -108,12 +108,10 @@ class ToneToy:
         if len(request.text) > MAX_TEXT_CHARACTERS:
             message = f"{len(request.text)} characters, at most {MAX_TEXT_CHARACTERS} are accepted"
             raise PlanError("text_too_long", f"the text has {message}", "text")
-        check_language(SPEC, request.language)
-        voice = check_voice(SPEC, request.voice) or SPEC.voices[0]
-        options = check_options(SPEC, request.options)
+        options, voice_idx = check_request(SPEC, request)
         by_text = math.ceil(len(request.text.strip()) / float(options["speed"]))
         state = start_state(SPEC, phase="audio", wanted=int(options.get("frames", by_text)))
-        state[PITCH] = PITCH_LOW + SPEC.voices.index(voice)
+        state[PITCH] = PITCH_LOW + voice_idx
         return PromptPlan(
             ids=torch.tensor([[BOS]]),
             state=state,

@@ -1,9 +1,9 @@
 """The pronunciation dictionary of `pico`: words to unit ids, at run time.
 
-`weights/lexicon.json.gz` holds three fields: `words` and `says` (newline-joined, in step; one
-character a unit, `CODE_BASE` + id) and `variants` (word -> word class -> units, for words whose
-sound depends on their role). Built by `models.pico.training.lexicon` from freely licensed
-dictionaries. Read-only after load, any thread.
+`weights/lexicon.json.gz` holds four fields: `words` and `says` (newline-joined, in step; one
+character a unit, `CODE_BASE` + id), `variants` (word -> word class -> units, for words whose
+sound depends on their role) and `acronyms` (capitals that are read as words). Built by
+`models.pico.training.lexicon` from freely licensed dictionaries. Read-only after load, any thread.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Lexicon:
 
     words: dict[str, str]
     variants: dict[str, dict[str, str]]
+    acronyms: frozenset[str]
 
     def find(self, word: str) -> tuple[int, ...] | None:
         """Unit ids of a lower-case word, or None when it is not listed."""
@@ -37,7 +38,7 @@ class Lexicon:
         return None if coded is None else decode_units(coded)
 
     def find_variant(self, word: str, word_class: str) -> tuple[int, ...] | None:
-        """Unit ids of a word in one class (`VERB`, `NOUN`, `ADJ`, `PAST`), if it has such a form."""
+        """Unit ids of a word as `VERB`, `NOUN`, `ADJ` or `PAST`, if it has such a form."""
         coded = self.variants.get(word, {}).get(word_class)
         return None if coded is None else decode_units(coded)
 
@@ -61,14 +62,14 @@ def read_lexicon(path: Path) -> Lexicon:
     try:
         fields = json.loads(gzip.decompress(path.read_bytes()))
         words, says = fields["words"].split("\n"), fields["says"].split("\n")
-        variants = fields["variants"]
+        variants, acronyms = fields["variants"], frozenset(fields["acronyms"])
     except (OSError, EOFError, ValueError, KeyError, AttributeError) as error:
         raise WeightError(f"cannot read the lexicon {path.name}: {error}") from error
     alphabet = set(fields["says"]) - {"\n"}
     known = {chr(CODE_BASE + one) for one in range(units.N_UNITS)}
     if len(words) != len(says) or not alphabet <= known:
         raise WeightError(f"the lexicon {path.name} does not fit the unit inventory: rebuild it")
-    return Lexicon(words=dict(zip(words, says, strict=True)), variants=variants)
+    return Lexicon(words=dict(zip(words, says, strict=True)), variants=variants, acronyms=acronyms)
 
 
 @lru_cache(maxsize=1)

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001, RUF002 -- phoneme letters look like Latin ones
 """The unit inventory of `pico`: what the text front emits and the speech model reads.
 
 A unit is a consonant, or a vowel with its stress and length in one symbol (`ˈiː`), or a space or
@@ -116,3 +117,18 @@ def is_vowel(one: int) -> bool:
 def has_primary_stress(ids: Sequence[int]) -> bool:
     """Whether one of the units carries primary stress."""
     return any(UNITS[one].startswith("ˈ") for one in ids)
+
+
+def restress(one: int, mark: str) -> int:
+    """The unit of the same vowel with another stress mark (`ˈ`, `ˌ` or none).
+
+    Reduced vowels take the full vowel that sounds alike; where the inventory has no such unit,
+    and for consonants, the unit itself.
+    """
+    plain = UNITS[one].lstrip("ˈˌ")
+    if mark:
+        plain = _FULL.get(plain, plain)
+    return _IDS.get(mark + plain, one) if is_vowel(one) else one
+
+
+_FULL: Final = {"ə": "ʌ", "ɐ": "ʌ", "ɚ": "ɜː", "ᵻ": "ɪ", "i": "iː"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -16,12 +17,19 @@ from typing import Final
 from models.pico import units
 from models.pico.inflect import inflected
 from models.pico.lexicon import LEXICON_PATH, decode_units, encode_units
+from models.pico.spelling import spell
 from models.pico.training.own_words import OWN_ACRONYMS, OWN_VARIANTS, OWN_WORDS
 from models.pico.training.phonemes import convert
 
 log = logging.getLogger(__name__)
 
-_CLASSES: Final = {"VERB": "VERB", "NOUN": "NOUN", "ADJ": "ADJ", "VBD": "PAST", "None": "STRONG"}
+_CLASSES: Final = {
+    "VERB": "VERB",
+    "NOUN": "NOUN",
+    "ADJ": "ADJ",
+    "VBD": "PAST",
+    "None": "STRONG",
+}
 Says = str | dict[str, str | None]
 
 
@@ -51,7 +59,7 @@ def collect(sources: list[dict[str, Says]]) -> tuple[dict[str, str], dict[str, d
     entries = [entry for source in sources for entry in source.items()]
     for word, says in sorted(entries, key=lambda entry: not entry[0].islower()):
         key = word.lower()
-        forms = says if isinstance(says, dict) else {"DEFAULT": says}
+        forms: dict[str, str | None] = says if isinstance(says, dict) else {"DEFAULT": says}
         default = forms.get("DEFAULT")
         if default is None or not is_plain(key):
             continue
@@ -83,15 +91,25 @@ def acronyms(sources: list[dict[str, Says]]) -> list[str]:
         word
         for source in sources
         for word, says in source.items()
-        if isinstance(says, str) and len(word) > 1 and word.isupper() and word.isalpha()
+        if isinstance(says, str)
+        and word.isupper()
+        and is_plain(word)
+        and not _is_spelled(word, says)
     }
     return sorted(found | set(OWN_ACRONYMS))
 
 
-def prune(words: dict[str, str]) -> dict[str, str]:
+def _is_spelled(word: str, says: str) -> bool:
+    """Whether an entry in capitals just names its letters."""
+    left, right = units.ids_to_units(convert(says, word)), units.ids_to_units(spell(word))
+    return [one.lstrip("ˈˌ") for one in left] == [one.lstrip("ˈˌ") for one in right]
+
+
+def prune(words: dict[str, str], listed: Collection[str]) -> dict[str, str]:
     """Leave out words that the inflection rules get right from those that stay.
 
-    Stems are shorter than their forms, so going by length sees every stem before its forms.
+    Words in `listed` stay in any case. Stems are shorter than their forms, so going by length
+    sees every stem before its forms.
     """
     kept: dict[str, str] = {}
 
@@ -101,7 +119,7 @@ def prune(words: dict[str, str]) -> dict[str, str]:
 
     for word in sorted(words, key=lambda word: (len(word), word)):
         says = inflected(word, find)
-        if says is None or encode_units(says) != words[word]:
+        if says is None or word in listed or encode_units(says) != words[word]:
             kept[word] = words[word]
     return kept
 
@@ -131,10 +149,12 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     sources = read_sources()
     words, variants = collect(sources)
-    kept = prune(words)
+    kept = prune(words, variants)
     write_lexicon(LEXICON_PATH, kept, variants, acronyms(sources))
     size = LEXICON_PATH.stat().st_size
-    log.info("%d of %d words, %d with variants, %d bytes", len(kept), len(words), len(variants), size)
+    log.info(
+        "%d of %d words, %d with variants, %d bytes", len(kept), len(words), len(variants), size
+    )
 
 
 if __name__ == "__main__":

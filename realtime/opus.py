@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from engine.types import Pcm
 from realtime.errors import OpusMissingError
+
+if TYPE_CHECKING:
+    # Clients import this module, and they know the wire form only.
+    from engine.types import Pcm
 
 LIBRARIES: Final = ("opuslib_next", "opuslib")
 PACKET_S: Final = 0.02

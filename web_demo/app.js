@@ -53,6 +53,7 @@ const socket = new SpeechSocket({
     }
   },
   error: (error) => {
+    if (state !== "idle") socket.cancel(); // nothing may be spoken with settings that were refused
     halt();
     showFault(error.message, error.code === "connection_lost" ? "Is the server still running? Speak again to reconnect." : "");
   },

@@ -1,0 +1,161 @@
+"""The parts of the benchmark: which servers they need, and how they are measured and shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from loadtest.bench import gateway, speech
+from loadtest.server_process import running_server
+
+OTHERS: Final = (0, 1, 2, 4, 8)
+BATCHES: Final = (1, 2, 4, 8)
+N_REAL_TIME: Final = 8
+N_TAKES: Final = 5
+N_SOCKETS: Final = 16
+TONE: Final = ("--model", "toy-tone", "--policy", "throughput", "--max-streams", "64")
+ENGINE_LIMIT_S: Final = 120.0
+
+Row = dict[str, Any]
+Tick = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One table of figures.
+
+    Args:
+        name: for `--only` and the JSON.
+        title: of the table.
+        n_steps: of the progress bar.
+        measure: gives the rows as they are done; takes the model and a call for each step.
+        columns: heading and form of each figure that the table shows, by key.
+    """
+
+    name: str
+    title: str
+    n_steps: int
+    measure: Callable[[str, Tick], AsyncIterator[Row]]
+    columns: dict[str, tuple[str, str]]
+
+
+async def _ttfa(model: str, tick: Tick) -> AsyncIterator[Row]:
+    with running_server("--model", model) as url:
+        for n_others in OTHERS:
+            yield asdict(await speech.measure_ttfa(url, n_others, N_TAKES, tick))
+
+
+async def _real_time(model: str, tick: Tick) -> AsyncIterator[Row]:
+    with running_server("--model", model) as url:
+        yield asdict(await speech.measure_real_time(url, N_REAL_TIME, tick))
+
+
+async def _throughput(model: str, tick: Tick) -> AsyncIterator[Row]:
+    with running_server("--model", model, "--policy", "throughput") as url:
+        for batch in BATCHES:
+            yield asdict(await speech.measure_throughput(url, batch, tick))
+
+
+async def _packets(model: str, tick: Tick) -> AsyncIterator[Row]:
+    with running_server(*TONE) as url:
+        yield asdict(await gateway.measure_packets(url, N_SOCKETS))
+        tick()
+
+
+async def _events(model: str, tick: Tick) -> AsyncIterator[Row]:
+    with running_server(*TONE) as url:
+        yield asdict(await gateway.measure_events(url, N_SOCKETS))
+        tick()
+
+
+async def _engine(model: str, tick: Tick) -> AsyncIterator[Row]:
+    answer = subprocess.run(  # noqa: ASYNC221 - nothing else runs in this loop
+        [sys.executable, "-m", "loadtest.bench.engine_step"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=ENGINE_LIMIT_S,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    tick()
+    for row in json.loads(answer.stdout):
+        yield row
+
+
+PARTS: Final = (
+    Part(
+        name="ttfa",
+        title="Time to first audio at the client",
+        n_steps=len(OTHERS) * N_TAKES,
+        measure=_ttfa,
+        columns={
+            "n_others": ("others playing", "d"),
+            "median_ms": ("median ms", ".0f"),
+            "best_ms": ("best ms", ".0f"),
+            "worst_ms": ("worst ms", ".0f"),
+        },
+    ),
+    Part(
+        name="real_time",
+        title="Listeners at once",
+        n_steps=1,
+        measure=_real_time,
+        columns={
+            "n_streams": ("streams", "d"),
+            "audio_s": ("audio s", ".1f"),
+            "n_gaps": ("gaps", "d"),
+            "gap_s": ("silence s", ".2f"),
+            "worst_ttfa_ms": ("worst first sound ms", ".0f"),
+        },
+    ),
+    Part(
+        name="throughput",
+        title="As fast as it goes",
+        n_steps=len(BATCHES),
+        measure=_throughput,
+        columns={
+            "batch": ("batch", "d"),
+            "real_time_factor": ("real-time factor", ".3f"),
+            "audio_s_per_s": ("audio s per s", ".1f"),
+        },
+    ),
+    Part(
+        name="gateway_packets",
+        title="Opus packets through the gateway (toy-tone)",
+        n_steps=1,
+        measure=_packets,
+        columns={
+            "n_sockets": ("sockets", "d"),
+            "n_packets": ("packets", "d"),
+            "packets_per_s": ("packets per s", ".0f"),
+        },
+    ),
+    Part(
+        name="gateway_events",
+        title="Text events through the gateway (toy-tone)",
+        n_steps=1,
+        measure=_events,
+        columns={
+            "n_sockets": ("sockets", "d"),
+            "n_events": ("events", "d"),
+            "events_per_s": ("events per s", ".0f"),
+        },
+    ),
+    Part(
+        name="engine_step",
+        title="One step of the engine (toy-interleaved)",
+        n_steps=1,
+        measure=_engine,
+        columns={
+            "n_streams": ("streams", "d"),
+            "step_ms": ("step ms", ".2f"),
+            "model_ms": ("model ms", ".2f"),
+            "overhead_ms": ("engine's own ms", ".2f"),
+        },
+    ),
+)

@@ -1,0 +1,17 @@
+"""What the benchmarks let the server say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SENTENCE: Final = "The quick brown fox jumps over the lazy dog."
+
+STORY: Final = (
+    "On Monday morning the ferry left a little late, because the fog had not yet lifted from the "
+    "harbour. A few passengers stood at the rail with paper cups of coffee and watched the gulls. "
+    "When the engine slowed near the first island, somebody laughed and pointed at a seal that "
+    "was looking back at them. The captain rang the bell twice, and everyone walked down to the "
+    "lower deck to collect their bags. By noon the sky was clear, and the small town above the "
+    "beach smelled of bread and warm stone."
+)
+"""About half a minute of speech."""

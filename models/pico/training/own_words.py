@@ -18,7 +18,8 @@ covid kˈoʊvɪd|uber ˈuːbɚ|spotify spˈɑːɾɪfˌaɪ|netflix nˈɛtflɪks|t
 tesla tˈɛslə|nvidia ɛnvˈɪdiə|pytorch pˈaɪtɔːɹtʃ|cuda kˈuːdə
 hmm hˈʌm|mm mˈʌm|mhm mhˈʌm|uh ˈʌ|um ˈʌm|shh ʃˈʌ|psst pˈɪst|brr bˈɜː|etcetera ɛtsˈɛtɚɹə
 etc ɛtsˈɛtɚɹə|miz mˈɪz|missus mˈɪsɪz|vs vˈɜːsəs|ok oʊkˈeɪ|okay oʊkˈeɪ|yeah jˈɛ|nope nˈoʊp
-parley pˈɑːɹli|deja dˈeɪʒɑː|nguyen nwˈɪn|vu vˈuː|naive naɪˈiːv|resume ɹᵻzˈuːm|tts tˌiːtˌiːˈɛs|dr dˈɑːktɚ
+parley pˈɑːɹli|deja dˈeɪʒɑː|vu vˈuː|naive naɪˈiːv|resume ɹᵻzˈuːm
+nguyen nwˈɪn|tts tˌiːtˌiːˈɛs|dr dˈɑːktɚ
 """
 OWN_VARIANTS: Final[dict[str, dict[str, str]]] = {
     "lead": {"METAL": "lˈɛd"},

@@ -81,6 +81,21 @@ CASES = [
     ("Read https://example.org/a?b=c#d before", "Read example dot org before"),
     ("joe.smith@example.com", "joe dot smith at example dot com"),
     ("www.foo-bar.io/a", "foo bar dot I O"),
+    # whole sentences
+    (
+        "It costs $4.50 for 3 apples, 1,250 in total, or 50%.",
+        "It costs four dollars and fifty cents for three apples, "
+        "one thousand two hundred and fifty in total, or fifty percent.",
+    ),
+    (
+        "Meet Dr. Lee at 5:30 p.m. on 2026-03-09.",
+        "Meet Doctor Lee at five thirty P M on March ninth, twenty twenty six.",
+    ),
+    (
+        "The 1st, 2nd and 21st took 3/4 of the 10:00 slot.",
+        "The first, second and twenty first took three quarters of the ten o'clock slot.",
+    ),
+    ("It was -5 °C at 3 km.", "It was minus five degrees Celsius at three kilometers."),
     # characters
     ("Ｈｅｌｌｏ　ｗｏｒｌｄ", "Hello world"),
     ("café naïve Zoë Łódź", "cafe naive Zoe Lodz"),

@@ -352,7 +352,7 @@ class SpeechResponse:
 
     @property
     def _audio_ms(self) -> float:
-        return round(self._n_samples * 1000 / self._output.sample_rate_hz, 3)
+        return _ms(self._n_samples / self._output.sample_rate_hz)
 
     @property
     def _model_rate_hz(self) -> int:
@@ -365,7 +365,7 @@ class SpeechResponse:
             self._metrics.failures.labels(details.error.code).inc()
         generated_s = self._clock() if self._generated_s is None else self._generated_s
         begun_s = generated_s if self._begun_s is None else self._begun_s
-        ttfa_ms = None if self._ttfa_s is None else round(self._ttfa_s * 1000, 3)
+        ttfa_ms = None if self._ttfa_s is None else _ms(self._ttfa_s)
         info = ResponseInfo(
             id=self.response_id,
             number=self.number,
@@ -397,8 +397,10 @@ class SpeechResponse:
         return "completed", None
 
 
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
 def _first_failure(group: BaseExceptionGroup[ResponseFailedError]) -> ResponseFailedError:
     first = group.exceptions[0]
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first
+    return _first_failure(first) if isinstance(first, BaseExceptionGroup) else first

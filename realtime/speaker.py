@@ -37,6 +37,8 @@ Result = TypeVar("Result")
 EMPTY_TEXT: Final = "empty_text"
 SEED_STEP: Final = 1_000_003
 """Units of one response draw differently, and the same again with the same seed."""
+MAX_OPEN_STREAMS: Final = 2
+"""The one that is being sent and the next: an engine that is far ahead must not fill our memory."""
 GUESSED_S_PER_CHARACTER: Final = 0.065
 """Of read English; only a first guess of how long a unit will be, corrected by each that ends."""
 
@@ -122,6 +124,7 @@ class Speaker:
         self._line = _TextLine()
         self._segments: asyncio.Queue[Segment | None] = asyncio.Queue()
         self._open: list[SpokenSegment] = []
+        self._has_ended = asyncio.Event()
         self._pauses_s = 0.0
         self._n_units = 0
         self._s_per_character = GUESSED_S_PER_CHARACTER
@@ -187,6 +190,7 @@ class Speaker:
     def on_ended(self, segment: SpokenSegment) -> None:
         """All audio of a segment has been taken."""
         self._open.remove(segment)
+        self._has_ended.set()
         if segment.n_characters and segment.feed.received_s:
             self._s_per_character = segment.feed.received_s / segment.n_characters
 
@@ -299,6 +303,9 @@ class Speaker:
 
     async def _wait_turn(self) -> None:
         """Wait until the next stream is wanted: the last one is complete, or nearly heard."""
+        while len(self._open) >= MAX_OPEN_STREAMS:
+            self._has_ended.clear()
+            await self._has_ended.wait()
         while self._open and self._open[-1].feed.outcome is None:
             wait_s = self._ahead_s() - self._config.open_ahead_s
             if wait_s <= 0:

@@ -1,0 +1,135 @@
+"""What the server says of itself over HTTP."""
+
+import json
+from dataclasses import replace
+
+from realtime.protocol import SPEECH_PATH
+from tests.realtime.harness import FAST_CONFIG, gateway, http_get, run, web_page
+
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
+
+
+async def upgrade(here, **headers):
+    """An upgrade request that must be refused before it is one."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    status, answer, body = await http_get(here.port, SPEECH_PATH, UPGRADE | names)
+    return status, answer, json.loads(body)["error"]
+
+
+def test_health_and_readiness_follow_the_engine():
+    async def scenario():
+        async with gateway() as here:
+            assert (await here.http("/healthz"))[0] == 200
+            assert (await here.http("/readyz"))[0] == 200
+            here.engine.is_ready = False
+            assert (await here.http("/healthz"))[0] == 200
+            status, _, body = await here.http("/readyz")
+            assert (status, json.loads(body)["models"]) == (503, {"fake": False})
+            here.engine.crash("out of memory")
+            status, _, body = await here.http("/healthz")
+            assert (status, json.loads(body)["failures"]) == (503, {"fake": "out of memory"})
+
+    run(scenario)
+
+
+def test_models_and_voices_come_from_the_specs():
+    async def scenario():
+        async with gateway() as here:
+            models = json.loads((await here.http("/v1/models"))[2])
+            assert models["object"] == "list"
+            model = models["data"][0]
+            assert (model["id"], model["voices"]) == ("fake", ["ada", "bob"])
+            options = {option["name"]: option for option in model["options"]}
+            assert options["speed"]["maximum"] == 2.0
+            assert options["seed"]["kind"] == "integer"
+            voices = json.loads((await here.http("/v1/audio/voices"))[2])["voices"]
+            assert [voice["id"] for voice in voices] == ["ada", "bob"]
+
+    run(scenario)
+
+
+def test_metrics_count_what_happened():
+    async def scenario():
+        async with gateway() as here:
+            async with here.client() as client:
+                await client.say("Count me.")
+            status, headers, body = await here.http("/metrics")
+            assert status == 200
+            assert headers["content-type"].startswith("text/plain")
+            text = body.decode()
+            assert "parley_ttfa_seconds_count 1.0" in text
+            assert 'parley_responses_total{status="completed"} 1.0' in text
+            assert 'parley_engine_is_ready{model="fake"} 1.0' in text
+            assert 'parley_engine_n_finished_total{model="fake"} 1.0' in text
+            assert "parley_event_loop_lag_seconds_bucket" in text
+            assert here.sample("parley_bytes_sent_total", kind="audio") > 0
+
+    run(scenario)
+
+
+def test_the_page_and_its_files_are_served(tmp_path):
+    config = replace(FAST_CONFIG, web_demo=web_page(tmp_path))
+
+    async def scenario():
+        async with gateway(config) as here:
+            status, headers, body = await here.http("/")
+            assert (status, body) == (200, b"<title>talk</title>")
+            assert headers["content-type"].startswith("text/html")
+            assert (await here.http("/app.js"))[0] == 200
+            assert (await here.http("/../secret"))[0] == 404
+            assert (await here.http("/nothing"))[0] == 404
+
+    run(scenario)
+
+
+def test_another_subprotocol_is_refused_by_name_before_the_upgrade():
+    async def scenario():
+        async with gateway() as here:
+            status, _, error = await upgrade(here, Sec_WebSocket_Protocol="realtime, nari.v1")
+            assert (status, error["code"]) == (400, "unknown_subprotocol")
+            assert "realtime, nari.v1" in error["message"]
+            assert "parley.v1" in error["message"]
+            assert here.sample("parley_refusals_total", reason="unknown_subprotocol") == 1
+
+    run(scenario)
+
+
+def test_no_subprotocol_and_ours_among_others_are_accepted():
+    async def scenario():
+        async with gateway() as here:
+            async with here.client(subprotocols=None) as client:
+                assert client.socket.subprotocol is None
+                assert (await client.say("Fine.")).status == "completed"
+            async with here.client(subprotocols=["other", "parley.v1"]) as client:
+                assert client.socket.subprotocol == "parley.v1"
+
+    run(scenario)
+
+
+def test_a_full_server_refuses_before_the_upgrade_with_a_time_to_wait():
+    async def scenario():
+        async with gateway(replace(FAST_CONFIG, max_sessions=1, retry_after_s=7)) as here:
+            async with here.client():
+                status, headers, error = await upgrade(here)
+                assert (status, headers["retry-after"]) == (503, "7")
+                assert error["code"] == "server_full"
+            async with here.client() as client:
+                assert (await client.say("Room again.")).status == "completed"
+
+    run(scenario)
+
+
+def test_a_dead_engine_is_refused_before_the_upgrade():
+    async def scenario():
+        async with gateway() as here:
+            here.engine.crash()
+            status, headers, error = await upgrade(here)
+            assert (status, error["code"]) == (503, "engine_stopped")
+            assert "retry-after" in headers
+
+    run(scenario)

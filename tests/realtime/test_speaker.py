@@ -1,0 +1,120 @@
+"""Text on its way to the engine: to models that take it whole, and to those that take a stream."""
+
+from dataclasses import replace
+
+from tests.fakes import fake_spec, tone
+from tests.realtime.harness import FAST_CONFIG, gateway, run, until
+
+STREAMING = fake_spec(text_capacity=64)
+PCM = {"output": {"codec": "pcm16"}}
+
+
+async def say(here, *pieces):
+    async with here.client() as client:
+        await client.send("response.create", response=PCM)
+        return await client.say(*pieces)
+
+
+def test_a_streaming_model_gets_words_as_they_come_in_one_stream():
+    async def scenario():
+        async with gateway(spec=STREAMING) as here, here.client() as client:
+            await client.send("response.create", response=PCM)
+            await client.send("input_text.append", text="Streamed wor")
+            await until(lambda: here.engine.streams)
+            stream = here.engine.streams[0]
+            assert (stream.text, stream.is_text_final) == ("Streamed", False)
+            await client.send("input_text.append", text="ds are who")
+            await until(lambda: stream.text == "Streamed words are")
+            await client.send("input_text.append", text="le.")
+            await client.send("input_text.end")
+            spoken = await client.spoken()
+            assert (stream.text, stream.is_text_final) == ("Streamed words are whole.", True)
+            assert spoken.n_samples == len(tone("Streamed words are whole."))
+            assert len(here.engine.streams) == 1
+
+    run(scenario)
+
+
+def test_a_streaming_model_is_never_given_more_than_it_holds():
+    async def scenario():
+        async with gateway(spec=STREAMING) as here:
+            text = "words and more words " * 20
+            spoken = await say(here, text)
+            texts = [stream.text for stream in here.engine.streams]
+            assert max(map(len, texts)) <= 64
+            assert "".join(texts).split() == text.split()
+            assert spoken.status == "completed"
+            assert spoken.n_samples == sum(len(tone(one)) for one in texts)
+
+    run(scenario)
+
+
+def test_a_break_ends_a_stream_of_a_streaming_model():
+    async def scenario():
+        async with gateway(spec=STREAMING) as here:
+            spoken = await say(here, "Wait <bre", 'ak time="100ms"/>n', "ow.")
+            assert [stream.text.strip() for stream in here.engine.streams] == ["Wait", "now."]
+            assert all(stream.is_text_final for stream in here.engine.streams)
+            n_spoken = sum(len(tone(stream.text)) for stream in here.engine.streams)
+            assert spoken.n_samples == n_spoken + 2400
+
+    run(scenario)
+
+
+def test_nothing_to_speak_opens_no_stream_of_a_streaming_model():
+    async def scenario():
+        async with gateway(spec=STREAMING) as here:
+            assert (await say(here, "... ", "!")).n_samples == 0
+            assert here.engine.streams == []
+
+    run(scenario)
+
+
+def test_units_draw_from_their_own_seeds_and_the_same_again():
+    async def scenario():
+        async with gateway() as here, here.client() as client:
+            seeds = []
+            for _ in range(2):
+                await client.send("response.create", response={"options": {"seed": 2**63 - 1}})
+                await client.say("This is a sentence. ", "This is another one.")
+                seeds.append([stream.seed for stream in here.engine.streams])
+                here.engine.streams.clear()
+            assert seeds[0] == seeds[1]
+            assert len(set(seeds[0])) == 2
+            assert all(0 <= seed < 2**63 for seed in seeds[0])
+
+    run(scenario)
+
+
+def test_a_unit_in_which_the_model_finds_nothing_is_passed_over():
+    async def scenario():
+        async with gateway() as here:
+            # A letter to us, nothing to the model: the fake's rule is `isalnum`.
+            spoken = await say(here, "\N{COMBINING CYRILLIC MILLIONS SIGN}. Then something real.")
+            assert spoken.status == "completed"
+
+    run(scenario)
+
+
+def test_a_long_pause_waits_for_its_reader_and_can_be_cancelled():
+    text = '<break time="10s"/>' * 100
+
+    async def scenario():
+        async with gateway() as here, here.client() as client:
+            await client.text(text)
+            await until(lambda: here.sample("parley_packets_sent_total", codec="opus") > 50)
+            await client.send("response.cancel")
+            spoken = await client.spoken()
+            assert spoken.status == "cancelled"
+            assert spoken.n_samples < 24_000 * 1000
+
+    run(scenario)
+
+
+def test_audio_is_bounded_however_much_is_asked():
+    async def scenario():
+        async with gateway(replace(FAST_CONFIG, max_audio_s=1.0)) as here:
+            spoken = await say(here, '<break time="10s"/>' * 3)
+            assert (spoken.status, spoken.n_samples) == ("incomplete", 24_000)
+
+    run(scenario)

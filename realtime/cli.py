@@ -184,7 +184,7 @@ def models(as_json: AsJson = False) -> None:
             ", ".join(family.voices) or "-",
             ", ".join(family.languages) or "-",
             escape("\n".join(options) or "-"),
-            escape(family.weights_licence),
+            escape(family.fault or family.weights_licence),
             escape(family.runs_on),
         )
     out.print(table)

@@ -78,6 +78,9 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+$("text").addEventListener("focus", () => {
+  if (!socket.isOpen && models.length) socket.open().catch(() => {});
+});
 $("model").addEventListener("change", () => showModel(currentModel()));
 $("speed").addEventListener("input", showSpeed);
 
@@ -172,7 +175,7 @@ function showFigures() {
 }
 
 function showLink(name) {
-  const words = { connecting: "Connecting", open: "Connected", closed: "Not connected" };
+  const words = { connecting: "Connecting", open: "Connected", idle: "Asleep", closed: "Not connected" };
   $("link").className = `link ${name === "open" ? "open" : name === "closed" ? "lost" : ""}`;
   $("link-text").textContent = words[name];
 }

@@ -26,10 +26,14 @@ export class SpeechSocket {
     this.socket = socket;
     this.on.state("connecting");
     return new Promise((resolve, reject) => {
-      socket.onopen = () => { this.on.state("open"); resolve(); };
+      socket.onopen = () => {
+        this.on.state("open");
+        this.#send({ type: "session.update", session: {} }); // a socket that says nothing is closed
+        resolve();
+      };
       socket.onclose = (event) => {
         if (socket !== this.socket) return;
-        this.on.state("closed");
+        this.on.state(event.code === 1000 ? "idle" : "closed"); // 1000: nothing was asked for a while
         reject(new Error("closed"));
         if (this.isAsked) this.#lose(event);
       };

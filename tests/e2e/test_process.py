@@ -1,0 +1,162 @@
+"""The server as a process: signals, faults at start, and what a stranger does first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from loadtest.server_process import running_server
+from realtime.client import SpeechClient
+
+PARLEY = [sys.executable, "-m", "realtime.cli"]
+START_TIMEOUT_S = 180
+
+
+def parley(*args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PARLEY, *args], capture_output=True, text=True, check=False, input=stdin, timeout=180
+    )
+
+
+def fault_line(answer: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a foreseen fault."""
+    assert answer.returncode == 1, (answer.stdout, answer.stderr)
+    lines = answer.stderr.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def get(url: str) -> tuple[int, bytes]:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return answer.status, answer.read()
+
+
+def test_a_port_in_use_is_one_line():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = fault_line(parley("serve", "--model", "toy-tone", "--port", str(port)))
+    assert f"port {port}" in line
+    assert "parley serve --port" in line
+
+
+def test_an_unknown_model_names_the_known_ones():
+    line = fault_line(parley("serve", "--model", "pixo", "--port", "0"))
+    assert "pico" in line
+
+
+def test_a_folder_without_weights_is_one_line(tmp_path):
+    assert "no model" in fault_line(parley("serve", "--model", str(tmp_path), "--port", "0"))
+
+
+def test_no_opus_library_says_what_to_install():
+    hide = (
+        "import realtime.opus as o; o.LIBRARIES = ('no_such_library',);"
+        "import sys; sys.argv = ['parley', 'serve', '--model', 'toy-tone', '--port', '0'];"
+        "from realtime.cli import main; main()"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", hide], capture_output=True, text=True, check=False, timeout=180
+    )
+    line = fault_line(answer)
+    assert "pip install" in line
+    assert "libopus0" in line
+
+
+def test_a_folder_that_is_not_there_is_said_before_anything_is_spoken():
+    line = fault_line(parley("say", "x", "-o", "no/such/folder/a.wav"))
+    assert "mkdir -p no/such/folder" in line
+
+
+def test_nobody_at_the_url_is_one_line():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    line = fault_line(parley("say", "x", "--url", f"127.0.0.1:{port}"))
+    assert "parley serve" in line
+
+
+def test_a_refused_option_is_one_line_with_what_is_accepted(toy_url):
+    assert "speed" in fault_line(parley("say", "x", "--url", toy_url, "--option", "sped=2"))
+    assert "middle" in fault_line(parley("say", "x", "--url", toy_url, "--voice", "nobody"))
+
+
+def test_standard_input_is_spoken(toy_url):
+    answer = parley("say", "-", "--url", toy_url, "--json", stdin="From a pipe.")
+    report = json.loads(answer.stdout)
+    assert report["status"] == "completed"
+    assert report["audio_s"] == pytest.approx(12 * 0.08)  # the toy: 80 ms a character
+
+
+def test_the_page_and_what_it_needs_are_served(toy_url):
+    status, page = get(f"{toy_url}/")
+    assert status == 200
+    files = re.findall(rb'(?:src|href)="([^"]+)"', page)
+    assert files
+    for name in files:
+        assert get(f"{toy_url}/{name.decode()}")[0] == 200
+    script = get(f"{toy_url}/app.js")[1].decode()
+    for name in re.findall(r'from "\./([^"]+)"', script):
+        assert get(f"{toy_url}/{name}")[0] == 200
+
+
+def test_the_page_loads_nothing_from_elsewhere(toy_url):
+    for name in ("", "app.js", "speech.js", "player.js", "wave.js", "style.css"):
+        body = get(f"{toy_url}/{name}")[1].decode()
+        assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", body), name
+
+
+def test_health_and_models(toy_url):
+    assert get(f"{toy_url}/healthz")[0] == 200
+    assert get(f"{toy_url}/readyz")[0] == 200
+    listed = json.loads(get(f"{toy_url}/v1/models")[1])
+    assert [model["id"] for model in listed["data"]] == ["toy-tone"]
+
+
+def test_a_signal_lets_the_speech_end(toy_url):
+    """SIGTERM in the middle of a response: all of it still comes, and the exit code is 0."""
+    process = subprocess.Popen(
+        [*PARLEY, "serve", "--model", "toy-tone", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = process.stdout.readline()
+        url = re.search(r"http://\S+", line)[0]
+
+        async def run():
+            async with SpeechClient(url, is_decoding=False) as client:
+                speech = await client.speak("A sentence of some length, twice. " * 2)
+                frames = aiter(speech.frames())
+                await anext(frames)
+                process.send_signal(signal.SIGTERM)
+                async for _ in frames:
+                    pass
+                return speech.result
+
+        result = asyncio.run(run())
+        assert result.response.status == "completed"
+        assert process.wait(60) == 0
+        assert "Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_a_server_process_ends_with_its_context():
+    with running_server("--model", "toy-tone") as url:
+        assert get(f"{url}/readyz")[0] == 200
+    with pytest.raises(OSError, match="refused"):
+        get(f"{url}/readyz")

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine import deadlines
 from engine.config import Limits
 from engine.costs import StepCosts
 from engine.stream import Stream
@@ -123,12 +124,13 @@ class Admission:
         admitted: list[StreamId] = []
         n_rows = [stream.n_step_rows for stream in active if not stream.is_generation_done]
         has_deadlines = self._limits.config.policy == "latency"
+        is_behind = any(self._is_behind(stream, now_s) for stream in active)
         while self._queue:
             demand = self._queue[0][0]
             if n_free_slots < 1 or demand.n_pages > n_free_pages:
                 break
             load = self.predicted_load(now_s, [*n_rows, demand.n_step_rows], demand, costs)
-            is_over = has_deadlines and load > self._limits.config.target_load
+            is_over = has_deadlines and (is_behind or load > self._limits.config.target_load)
             if n_rows and not demand.is_continuation and is_over:
                 break
             del self._queue[0]
@@ -159,6 +161,17 @@ class Admission:
         n_call = min(n_streams, costs.n_full_call(size), codec.max_batch)
         calls_hz = n_streams / n_call / (size * frame_s)
         return costs.both_s(decode + prefill, calls_hz * costs.chunk_s(n_call, size))
+
+    def _is_behind(self, stream: Stream, now_s: float) -> bool:
+        """A stream that has long played has lost its lead: more is promised than is kept.
+
+        The prediction can be wrong; this cannot. Young streams have no lead yet and say nothing.
+        """
+        config = self._limits.config
+        if not stream.can_decode or not stream.wants_pcm or stream.sent_s < config.lead_s / 2:
+            return False
+        slack_s = deadlines.generated_slack_s(stream, now_s, self._limits.frame_s)
+        return slack_s < config.urgent_s
 
     def _admission_rate_hz(self, now_s: float) -> float:
         while self._admitted_s and self._admitted_s[0] < now_s - RATE_WINDOW_S:

@@ -44,34 +44,66 @@ class ChunkWork:
     due_s: float
 
 
-def next_chunk(
-    stream: Stream, now_s: float, limits: Limits, costs: StepCosts, frame_pace_s: float
-) -> ChunkWork | None:
-    """The chunk that this stream should send now, or None to let frames gather.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ramp:
+    """What the choice of chunk sizes rests on in one step; the same for all streams.
 
     Args:
-        stream: read, not changed.
-        now_s: monotonic clock.
+        codec: allowed sizes, context, look-ahead.
+        call_s: seconds of a detokenizer call of one stream, for each allowed size.
+        frame_s: seconds of audio in a frame.
+        pace_s: seconds that a further frame of a playing stream may take to come.
+        first_size: size of a first chunk.
+        margin_s: slack that must be left when a chunk was waited for.
+        is_hurried: False (throughput policy): always the largest size.
+    """
+
+    codec: CodecSpec
+    call_s: tuple[float, ...]
+    frame_s: float
+    pace_s: float
+    first_size: int
+    margin_s: float
+    is_hurried: bool
+
+
+def ramp(limits: Limits, costs: StepCosts, step_s: float) -> Ramp:
+    """The chunk sizes of one step.
+
+    Args:
         limits: chunk sizes, frame duration, urgent mark.
-        costs: what a detokenizer call takes.
-        frame_pace_s: seconds that a further frame of this stream may take to come.
+        costs: what detokenizer calls take.
+        step_s: expected seconds of the steps that give the next rows.
     """
     codec = limits.codec
-    if not stream.wants_pcm or stream.is_paused or is_delivered(stream, codec):
+    frame_pace_s = limits.frame.rows_per_frame * step_s
+    return Ramp(
+        codec=codec,
+        call_s=tuple(costs.chunk_s(1, size) for size in codec.chunk_frames),
+        frame_s=limits.frame_s,
+        # Admission promises real time; a device that is slower than that must be believed.
+        pace_s=max(limits.frame_s, frame_pace_s),
+        first_size=_first_size(codec, limits.frame_s, frame_pace_s, costs),
+        margin_s=limits.config.urgent_s,
+        is_hurried=limits.config.policy == "latency",
+    )
+
+
+def next_chunk(stream: Stream, now_s: float, ramp: Ramp) -> ChunkWork | None:
+    """The chunk that this stream should send now, or None to let frames gather."""
+    if not stream.wants_pcm or stream.is_paused or is_delivered(stream, ramp.codec):
         return None
-    n_waiting = stream.frames_waiting
     if stream.is_generation_done:
-        return _final_chunk(stream, codec)
-    if limits.config.policy == "throughput":
-        size = codec.chunk_frames[-1]
+        return _final_chunk(stream, ramp.codec)
+    if not ramp.is_hurried:
+        size = ramp.codec.chunk_frames[-1]
     elif deadlines.is_startup(stream):
-        size = smallest_sounding(codec)
+        size = ramp.first_size
     else:
-        slack_s = deadlines.slack_s(stream, now_s)
-        size = _size_within(stream, slack_s, limits, costs, frame_pace_s)
-    if n_waiting < size:
+        size = _size_within(stream.frames_waiting, deadlines.slack_s(stream, now_s), ramp)
+    if stream.frames_waiting < size:
         return None
-    return _work(stream, codec, size, size, is_last=False)
+    return _work(stream, ramp.codec, size, size, is_last=False)
 
 
 def take(stream: Stream, work: ChunkWork) -> None:
@@ -94,24 +126,24 @@ def is_delivered(stream: Stream, codec: CodecSpec) -> bool:
     return stream.frames_waiting == 0 and not holds_back
 
 
-def smallest_sounding(codec: CodecSpec) -> int:
-    """The smallest first chunk that gives audio despite the look-ahead."""
-    sounding = [size for size in codec.chunk_frames if size > codec.lookahead_frames]
-    return sounding[0] if sounding else codec.chunk_frames[-1]
+def _first_size(codec: CodecSpec, frame_s: float, frame_pace_s: float, costs: StepCosts) -> int:
+    """The smallest first chunk that plays until the chunk after it can be there."""
+    sizes = codec.chunk_frames
+    # Twice the expected: the second chunk may meet a prompt or another stream's first chunk.
+    gap_s = sizes[0] * frame_pace_s + 2 * costs.chunk_s(1, sizes[0])
+    sounding = [size for size in sizes if size > codec.lookahead_frames]
+    lasting = [size for size in sounding if (size - codec.lookahead_frames) * frame_s >= gap_s]
+    return [*lasting[:1], *sounding[:1], sizes[-1]][0]
 
 
-def _size_within(
-    stream: Stream, slack_s: float, limits: Limits, costs: StepCosts, frame_pace_s: float
-) -> int:
-    """The largest size that can be filled, decoded and sent with the urgent mark to spare."""
-    sizes = limits.codec.chunk_frames
-    best = sizes[0]
-    for size in sizes:
-        wait_s = max(0, size - stream.frames_waiting) * frame_pace_s
-        ready_s = wait_s + costs.chunk_s(1, size)
-        # A size that is ready costs no waiting: then only its own decoding must fit.
-        mark_s = limits.config.urgent_s if wait_s > 0 else 0.0
-        if ready_s + mark_s <= slack_s:
+def _size_within(n_waiting: int, slack_s: float, ramp: Ramp) -> int:
+    """The largest size that can be filled, decoded and sent in time."""
+    best = ramp.codec.chunk_frames[0]
+    for size, call_s in zip(ramp.codec.chunk_frames, ramp.call_s, strict=True):
+        missing = size - n_waiting
+        # A size that is there needs no margin for the frames to come, only time to be decoded.
+        wait_s = missing * ramp.pace_s + ramp.margin_s if missing > 0 else 0.0
+        if wait_s + call_s <= slack_s:
             best = size
     return best
 

@@ -48,6 +48,8 @@ class EngineConfig:
         for name in ("max_streams", "max_batch_rows", "prefill_rows_per_step", "startup_batch"):
             if getattr(self, name) < 1:
                 raise EngineConfigError(f"{name} is {getattr(self, name)}, must be 1 or more")
+        if self.prefill_rows_per_step < 2 or self.max_batch_rows < 2:
+            raise EngineConfigError("two rows must fit a step: a guided pair ends its prompts so")
         if self.page_size < 1 or self.n_pages < 0 or self.max_queue < 0:
             raise EngineConfigError("page_size must be 1 or more, n_pages and max_queue 0 or more")
         if self.max_batch_rows < self.max_streams:

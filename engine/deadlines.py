@@ -17,17 +17,19 @@ def is_startup(stream: Stream) -> bool:
 
 
 def next_chunk_deadline(stream: Stream) -> float:
-    """Clock time at which the next chunk is due; in the startup phase, when it was asked for.
-
-    Text has no playout to follow: a text stream is always due, in the order of asking.
-    """
-    if is_startup(stream) or not stream.wants_pcm:
+    """Clock time at which the next chunk is due; in the startup phase, when it was asked for."""
+    if is_startup(stream):
         return stream.asked_s
     return _play_start_s(stream) + stream.sent_s
 
 
 def slack_s(stream: Stream, now_s: float) -> float:
-    """Seconds until the next chunk is due; negative when it is late."""
+    """Seconds until the next chunk is due; negative when it is late.
+
+    Text has no playout to follow: it is always due and never late.
+    """
+    if not stream.wants_pcm:
+        return 0.0
     return next_chunk_deadline(stream) - now_s
 
 

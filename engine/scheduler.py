@@ -6,6 +6,7 @@ earliest deadline; those far enough ahead are left out. Nothing here changes a s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,11 @@ from engine.types import StreamId
 
 STARTUP_SLOWDOWN = 1.25
 """Streams with time to spare join a startup batch while they make it at most this much slower."""
+
+COMFORT = 0.5
+"""Part of the lead that a playing stream keeps in reserve: below it the stream runs in every step
+and its chunks wait for no company. At low load all are above it and startup batches stay small; at
+high load few are, and batches grow by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +48,7 @@ class StepPlan:
     Args:
         prefill: prompt pieces, in the order of the streams.
         decode: streams that generate one row (two LM rows where guided).
-        chunks: detokenizer work; works of one `n_frames` stand together and form one call.
+        chunks: detokenizer work; all of one `n_frames`: one call.
         idle_s: for an empty plan: after how long a stream will want a row although no command
             came; None if never.
     """
@@ -86,56 +92,66 @@ def _choose_rows(
 ) -> tuple[list[Stream], list[PrefillPiece]]:
     """Decode streams and prompt pieces, within the rows of a batch."""
     config = limits.config
-    first, rest = _ranked(streams, now_s, limits)
-    n_left = config.max_batch_rows
-    decode: list[Stream] = []
-    for stream in first:
-        if stream.can_decode and stream.n_step_rows <= n_left:
-            decode.append(stream)
-            n_left -= stream.n_step_rows
-    n_rows = config.max_batch_rows - n_left
-    budget = min(n_left, config.prefill_rows_per_step)
+    ranks = _ranked(streams, now_s, limits)
+    must = [*ranks.starving, *ranks.startup, *ranks.urgent]
+    # Prompts keep up to half a batch, or urgent rows could hold new streams off for ever.
+    n_wanted = sum(sum(stream.prefill_left) for stream in must if stream.can_prefill)
+    n_kept = min(n_wanted, max(2, config.max_batch_rows // 2))
+    decode = _fitting(must, config.max_batch_rows - n_kept)
+    n_decode = sum(stream.n_step_rows for stream in decode)
+    budget = min(config.max_batch_rows - n_decode, config.prefill_rows_per_step)
     if config.policy == "latency":
-        budget = _rows_in_time(streams, n_rows, budget, now_s, limits, costs)
-    prefill = _prefill_pieces([s for s in (*first, *rest) if s.can_prefill], budget)
+        budget = _rows_in_time(streams, n_decode, budget, now_s, limits, costs)
+    prefill = _prefill_pieces([s for s in (*must, *ranks.relaxed) if s.can_prefill], budget)
     n_prefill = sum(piece.n_rows for piece in prefill)
-    n_left -= n_prefill
-    must_s = costs.step_s(n_rows, n_prefill)
-    is_waited_for = any(deadlines.is_startup(stream) for stream in first)
-    for stream in rest:
-        n_more = n_rows + stream.n_step_rows
-        if not stream.can_decode or stream.n_step_rows > n_left:
-            continue
-        if is_waited_for and costs.step_s(n_more, n_prefill) > STARTUP_SLOWDOWN * must_s:
-            break
-        decode.append(stream)
-        n_rows, n_left = n_more, n_left - stream.n_step_rows
+    n_room = config.max_batch_rows - n_prefill - n_decode
+    if ranks.startup:
+        most_s = STARTUP_SLOWDOWN * costs.step_s(n_decode, n_prefill)
+        while n_room > 0 and costs.step_s(n_decode + n_room, n_prefill) > most_s:
+            n_room //= 2
+    decode += _fitting(ranks.relaxed, n_room)
     return decode, prefill
 
 
-def _ranked(
-    streams: Sequence[Stream], now_s: float, limits: Limits
-) -> tuple[list[Stream], list[Stream]]:
-    """Streams with LM work: those that must run, and those that may join; each by deadline."""
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """Streams with LM work, each rank in the order of service."""
+
+    starving: list[Stream]
+    startup: list[Stream]
+    urgent: list[Stream]
+    relaxed: list[Stream]
+
+
+def _ranked(streams: Sequence[Stream], now_s: float, limits: Limits) -> _Ranks:
     config = limits.config
     ready = [s for s in streams if s.can_prefill or s.can_decode]
     if config.policy == "throughput":
-        return sorted(ready, key=_by_age), []
+        return _Ranks([], [], sorted(ready, key=_by_age), [])
     startup = sorted((s for s in ready if deadlines.is_startup(s)), key=_by_age)
-    slacks = {
-        s.stream_id: deadlines.generated_slack_s(s, now_s, limits.frame_s)
+    playing = sorted(
+        (deadlines.generated_slack_s(s, now_s, limits.frame_s), *_by_age(s), s)
         for s in ready
         if not deadlines.is_startup(s)
-    }
-    steady = sorted(
-        (s for s in ready if slacks.get(s.stream_id, config.lead_s) < config.lead_s),
-        key=lambda s: (slacks[s.stream_id], s.stream_id),
     )
-    # A playing stream that is a whole lead late goes before everything: nothing starves.
-    starving = [s for s in steady if slacks[s.stream_id] < -config.lead_s]
-    urgent = [s for s in steady if -config.lead_s <= slacks[s.stream_id] <= config.urgent_s]
-    relaxed = [s for s in steady if slacks[s.stream_id] > config.urgent_s]
-    return [*starving, *startup[: config.startup_batch], *urgent], relaxed
+    comfort_s = COMFORT * config.lead_s
+    return _Ranks(
+        # A playing stream that is a whole lead late goes before everything: nothing starves.
+        starving=[s for slack_s, *_, s in playing if slack_s < -config.lead_s],
+        startup=startup[: config.startup_batch],
+        urgent=[s for slack_s, *_, s in playing if -config.lead_s <= slack_s <= comfort_s],
+        relaxed=[s for slack_s, *_, s in playing if comfort_s < slack_s < config.lead_s],
+    )
+
+
+def _fitting(streams: Sequence[Stream], n_rows: int) -> list[Stream]:
+    """Streams that can decode, in order, as many as `n_rows` hold."""
+    chosen = []
+    for stream in streams:
+        if stream.can_decode and stream.n_step_rows <= n_rows:
+            chosen.append(stream)
+            n_rows -= stream.n_step_rows
+    return chosen
 
 
 def _by_age(stream: Stream) -> tuple[float, int]:
@@ -150,19 +166,37 @@ def _rows_in_time(
     limits: Limits,
     costs: StepCosts,
 ) -> int:
-    """Prompt rows that fit a step without making the tightest playing stream late."""
-    slacks = [
-        deadlines.generated_slack_s(s, now_s, limits.frame_s)
-        for s in streams
-        if s.wants_pcm and s.can_decode and not deadlines.is_startup(s)
-    ]
-    n_least = min(n_most, limits.config.page_size)
-    if not slacks:
+    """Prompt rows that fit a step without making a playing stream late that could be in time."""
+    waiting = [stream for stream in streams if stream.can_prefill]
+    room_s = _room_s(streams, costs.step_s(n_decode, 0), now_s, limits, costs)
+    if not waiting or room_s == math.inf:
         return n_most
-    # Half the slack: the stream needs the other half for the rows of its own next frame.
-    room_s = min(slacks) / 2 - costs.step_s(n_decode, 0)
-    n_fitting = costs.prefill_rows_in(room_s)
-    return max(n_least, min(n_most, n_fitting))
+    # A smaller piece than this takes as long as this one, nearly: cutting finer helps nobody.
+    n_least = max(limits.config.page_size, costs.prefill.n_even)
+    n_fitting = costs.prefill.n_within(room_s)
+    n_wanted = sum(sum(stream.prefill_left) for stream in waiting)
+    has_waited = now_s - min(stream.asked_s for stream in waiting) >= limits.config.urgent_s
+    if n_fitting < min(n_least, n_wanted) and not has_waited:
+        return 0
+    return min(n_most, max(n_least, n_fitting))
+
+
+def _room_s(
+    streams: Sequence[Stream], step_s: float, now_s: float, limits: Limits, costs: StepCosts
+) -> float:
+    """How much longer the step may be before a playing stream that is in time becomes late."""
+    rows_per_frame = limits.frame.rows_per_frame
+    call_s = costs.chunk_s(1, limits.codec.chunk_frames[0])
+    room_s = math.inf
+    for stream in streams:
+        if not stream.can_decode or not stream.wants_pcm or deadlines.is_startup(stream):
+            continue
+        n_missing = rows_per_frame - stream.n_rows % rows_per_frame
+        slack_s = deadlines.generated_slack_s(stream, now_s, limits.frame_s)
+        spare_s = slack_s - n_missing * step_s - call_s
+        if spare_s > 0:
+            room_s = min(room_s, spare_s)
+    return room_s
 
 
 def _prefill_pieces(streams: Sequence[Stream], budget: int) -> list[PrefillPiece]:
@@ -202,31 +236,34 @@ def _prefill_counts(left: Sequence[int], budget: int) -> list[int]:
 def _choose_chunks(
     streams: Sequence[Stream], now_s: float, limits: Limits, costs: StepCosts, *, lm_is_idle: bool
 ) -> list[ChunkWork]:
-    """Detokenizer calls, one for each size that is due or worth it."""
+    """The most pressing detokenizer call that is due or worth it: works of one size, or none.
+
+    One call a step: it hides beside the LM rows, and the others have more company a step later.
+    """
     n_rows = sum(stream.n_step_rows for stream in streams if stream.can_decode)
-    pace_s = limits.frame.rows_per_frame * max(limits.row_s, costs.step_s(n_rows, 0))
+    step_s = max(costs.recent_step_s, costs.step_s(n_rows, 0))
+    ramp = chunks.ramp(limits, costs, step_s)
     by_size: dict[int, list[ChunkWork]] = {}
     for stream in streams:
-        work = chunks.next_chunk(stream, now_s, limits, costs, pace_s)
+        work = chunks.next_chunk(stream, now_s, ramp)
         if work is not None:
             by_size.setdefault(work.n_frames, []).append(work)
-    chosen: list[ChunkWork] = []
-    for size in sorted(by_size):
-        works = sorted(by_size[size], key=lambda w: (w.due_s, w.stream_id))
-        works = works[: limits.codec.max_batch]
-        if lm_is_idle or _is_worth_it(works, now_s, limits, costs):
-            chosen += works
-    return chosen
+    calls = [
+        sorted(works, key=lambda w: (w.due_s, w.stream_id))[: limits.codec.max_batch]
+        for works in by_size.values()
+    ]
+    worth = [w for w in calls if lm_is_idle or _is_worth_it(w, now_s, limits, costs)]
+    return min(worth, key=lambda works: works[0].due_s, default=[])
 
 
 def _is_worth_it(
     works: Sequence[ChunkWork], now_s: float, limits: Limits, costs: StepCosts
 ) -> bool:
-    """A call is made for a chunk that is due soon, or when enough chunks share its fixed cost."""
+    """A call is made for a chunk that is due soon or sets its stream's slot free, or for many."""
     n_full = min(costs.n_full_call(works[0].n_frames), limits.codec.max_batch)
-    if len(works) >= n_full:
+    if len(works) >= n_full or any(work.is_last for work in works):
         return True
-    return works[0].due_s - now_s <= limits.config.lead_s / 2
+    return works[0].due_s - now_s <= COMFORT * limits.config.lead_s
 
 
 def _idle_s(streams: Sequence[Stream], now_s: float, limits: Limits) -> float | None:

@@ -14,7 +14,7 @@ from engine.batch import Prompt, build_decode, build_prefill
 from engine.chunks import ChunkWork
 from engine.codec_runner import CodecRunner
 from engine.config import EngineConfig
-from engine.costs import StepCosts
+from engine.costs import Sample, StepCosts
 from engine.kv_pages import DUMMY_PAGE, PageTable
 from engine.runner import Runner
 from engine.spans import Clock
@@ -37,31 +37,33 @@ def warm_up(
     for stream in streams:
         runner.open_slot(stream.slot, plan, seed=0)
         runner.bind(stream.slot, 0, Prompt.of(plan), [])
+    decode: list[Sample] = []
     for n_streams in _sizes(config.max_streams):
         batch = build_decode(streams[:n_streams], config.max_streams)
-        seconds = _timed(partial(runner.decode, batch), runner, clock)
-        costs.observe_step(n_streams, 0, seconds)
+        decode.append((n_streams, _timed(partial(runner.decode, batch), runner, clock)))
+    costs.decode.calibrate(decode)
     longest = min(config.prefill_rows_per_step, spec.backbone.max_positions - 1)
-    for n_rows in _sizes(longest):
-        _measure_prefill(streams[0], n_rows, runner, costs, config, clock)
+    costs.prefill.calibrate(
+        [
+            (n_rows, _prefill_seconds(streams[0], n_rows, runner, config, clock))
+            for n_rows in _sizes(longest)
+        ]
+    )
     if any(phase.feeds_codec for phase in spec.phases):
+        chunk: list[Sample] = []
         for n_streams in _sizes(min(spec.codec.max_batch, config.max_streams)):
             for size in spec.codec.chunk_frames:
                 slots = [stream.slot for stream in streams[:n_streams]]
                 works = [_dummy_work(spec.codec, size)] * n_streams
                 seconds = _timed(partial(codec.decode, slots, works), runner, clock)
-                costs.observe_chunk(n_streams, size, seconds)
+                chunk.append((costs.chunk_units(n_streams, size), seconds))
+        costs.chunk.calibrate(chunk)
     runner.scrub([DUMMY_PAGE])
 
 
-def _measure_prefill(
-    stream: Stream,
-    n_rows: int,
-    runner: Runner,
-    costs: StepCosts,
-    config: EngineConfig,
-    clock: Clock,
-) -> None:
+def _prefill_seconds(
+    stream: Stream, n_rows: int, runner: Runner, config: EngineConfig, clock: Clock
+) -> float:
     prompt = Prompt.zeros(n_rows, runner.spec.n_columns)
     fresh = Stream(
         stream_id=stream.stream_id,
@@ -71,7 +73,7 @@ def _measure_prefill(
         slot=stream.slot,
     )
     batch = build_prefill([(fresh, 0, n_rows)], [prompt], config.max_streams)
-    costs.observe_step(0, n_rows, _timed(partial(runner.prefill, batch), runner, clock))
+    return _timed(partial(runner.prefill, batch), runner, clock)
 
 
 def _timed(call: Callable[[], object], runner: Runner, clock: Clock) -> float:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from engine.attention.base import Piece
@@ -21,6 +20,7 @@ from engine.types import StreamId
 from models.base import PromptPlan
 
 Indices = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,31 +53,38 @@ class PrefillBatch:
 
     Args:
         pieces: where each piece lies.
-        ids: (N, K) on the host.
-        positions: (N,) on the host.
+        ids: (N, K).
+        positions: (N,).
         embeds: (N, H) on the host, or None where no piece has any.
-        embed_mask: (N,) with `embeds`.
+        embed_mask: (N,) bool, with `embeds`.
         finished: streams whose whole prompt is complete: they get their first row. None if none.
         ends: (B + G,) last prompt rows of `finished`: of the streams, then of the companions.
     """
 
     pieces: tuple[Piece, ...]
-    ids: Tensor
-    positions: Tensor
+    ids: Indices
+    positions: Indices
     embeds: Tensor | None
-    embed_mask: Tensor | None
+    embed_mask: Mask | None
     finished: RowBatch | None
     ends: Indices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """The rows of one sequence's prompt, and the position of the row after it."""
+    """The rows of one sequence's prompt, on the host.
 
-    ids: Tensor
-    positions: Tensor
-    embeds: Tensor | None
-    embed_mask: Tensor | None
+    Args:
+        ids: (T, K).
+        positions: (T,).
+        embeds: (T, H) or None.
+        embed_mask: (T,) with `embeds`.
+    """
+
+    ids: Indices
+    positions: Indices
+    embeds: Tensor | None = None
+    embed_mask: Mask | None = None
 
     @property
     def n_rows(self) -> int:
@@ -92,20 +99,21 @@ class Prompt:
     @classmethod
     def of(cls, plan: PromptPlan) -> Prompt:
         """The rows of a plan."""
-        positions = torch.arange(len(plan.ids)) if plan.positions is None else plan.positions
-        return cls(
-            ids=plan.ids, positions=positions, embeds=plan.embeds, embed_mask=plan.embed_mask
-        )
+        n_rows = len(plan.ids)
+        positions, mask = np.arange(n_rows), None
+        if plan.positions is not None:
+            positions = plan.positions.numpy()
+        if plan.embeds is not None:
+            mask = np.ones(n_rows, dtype=bool)
+        if plan.embeds is not None and plan.embed_mask is not None:
+            mask = plan.embed_mask.numpy()
+        return cls(ids=plan.ids.numpy(), positions=positions, embeds=plan.embeds, embed_mask=mask)
 
     @classmethod
     def zeros(cls, n_rows: int, n_columns: int) -> Prompt:
         """The all-zero prompt of a guidance companion."""
-        return cls(
-            ids=torch.zeros((n_rows, n_columns), dtype=torch.int64),
-            positions=torch.arange(n_rows),
-            embeds=None,
-            embed_mask=None,
-        )
+        ids = np.zeros((n_rows, n_columns), dtype=np.int64)
+        return cls(ids=ids, positions=np.arange(n_rows))
 
 
 def rows_of(streams: Sequence[Stream]) -> RowBatch:
@@ -182,22 +190,22 @@ def _completed(parts: Sequence[tuple[Stream, int, int]]) -> list[Stream]:
 
 def _prompt_rows(
     pieces: Sequence[Piece], prompts: Sequence[Prompt]
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Indices, Indices, Tensor | None, Mask | None]:
     """Ids, positions, embeds and mask of all pieces, joined."""
-    spans = [slice(piece.n_before, piece.n_before + piece.n_rows) for piece in pieces]
-    ids = torch.cat([prompt.ids[span] for prompt, span in zip(prompts, spans, strict=True)])
-    positions = torch.cat(
-        [prompt.positions[span] for prompt, span in zip(prompts, spans, strict=True)]
-    )
+    cut = [
+        (prompt, slice(piece.n_before, piece.n_before + piece.n_rows))
+        for piece, prompt in zip(pieces, prompts, strict=True)
+    ]
+    ids = np.concatenate([prompt.ids[span] for prompt, span in cut])
+    positions = np.concatenate([prompt.positions[span] for prompt, span in cut])
     given = [prompt.embeds for prompt in prompts if prompt.embeds is not None]
     if not given:
         return ids, positions, None, None
     embeds = given[0].new_zeros((len(ids), given[0].shape[1]))
-    mask = torch.zeros(len(ids), dtype=torch.bool)
-    for piece, prompt, span in zip(pieces, prompts, spans, strict=True):
-        if prompt.embeds is None:
-            continue
-        rows = slice(piece.first_row, piece.first_row + piece.n_rows)
-        embeds[rows] = prompt.embeds[span]
-        mask[rows] = True if prompt.embed_mask is None else prompt.embed_mask[span]
+    mask = np.zeros(len(ids), dtype=bool)
+    for piece, (prompt, span) in zip(pieces, cut, strict=True):
+        if prompt.embeds is not None and prompt.embed_mask is not None:
+            rows = slice(piece.first_row, piece.first_row + piece.n_rows)
+            embeds[rows] = prompt.embeds[span]
+            mask[rows] = prompt.embed_mask[span]
     return ids, positions, embeds, mask

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-
 from engine.admission import Demand
 from engine.batch import Prompt
 from engine.config import EngineConfig
 from engine.errors import StreamError
 from engine.kv_pages import PageAllocator, PageTable, PrefixCache, n_pages_for, prefix_keys
 from engine.runner import Runner
+from engine.sizes import most_rows, pool_pages
 from engine.slots import SlotTable
 from engine.stream import Stream
 from engine.types import OpenStream
@@ -39,6 +38,7 @@ class StreamGroup:
         prompts: of each sequence.
         keys: content keys of the shareable pages of each sequence.
         is_ever_guided: some phase will need a companion.
+        companion: the prompt of a companion that has rows of its own.
         spare: pages set aside for a companion that does not exist now.
         new_text: streamed text ids that the device does not hold yet.
         n_text: streamed text ids so far.
@@ -55,6 +55,7 @@ class StreamGroup:
     max_rows: int
     prompts: list[Prompt]
     is_ever_guided: bool
+    companion: Prompt | None = None
     keys: list[list[bytes]] = field(default_factory=list)
     spare: PageTable = field(default_factory=PageTable)
     new_text: list[int] = field(default_factory=list)
@@ -107,6 +108,7 @@ class Groups:
             max_rows=most_rows(spec, plan),
             prompts=[prompt],
             is_ever_guided=is_guided,
+            companion=None if plan.companion is None else Prompt.of(plan.companion),
             n_text=0 if plan.text_ids is None else len(plan.text_ids),
             is_text_final=plan.is_text_final,
         )
@@ -203,8 +205,8 @@ class Groups:
 
     def _companion_prompt(self, group: StreamGroup) -> Prompt:
         """Own rows, or as many zero rows as the stream has positions."""
-        if group.plan.companion is not None:
-            return Prompt.of(group.plan.companion)
+        if group.companion is not None:
+            return group.companion
         n_fed = max(group.stream.n_rows - 1, 0)
         return Prompt.zeros(group.prompts[0].n_rows + n_fed, self._spec.n_columns)
 
@@ -261,38 +263,6 @@ class Groups:
         self._runner.bind(group.stream.slot, idx, group.prompts[idx], pages)
 
 
-def pool_pages(spec: ModelSpec, config: EngineConfig) -> int:
-    """Pages of the pool, the dummy page included."""
-    if config.n_pages:
-        return config.n_pages
-    n_sequences = config.max_streams * (1 if spec.guidance is None else 2)
-    return 1 + n_sequences * n_pages_for(spec.backbone.max_positions, config.page_size)
-
-
-def most_rows(spec: ModelSpec, plan: PromptPlan) -> int:
-    """Most rows that a stream may generate: by its cap on frames, and by the model's positions.
-
-    Raises:
-        StreamError: the prompt leaves no position to generate at.
-    """
-    plans = [plan] if plan.companion is None else [plan, plan.companion]
-    n_used = max(
-        len(p.ids) if p.positions is None else max(len(p.ids), int(p.positions[-1]) + 1)
-        for p in plans
-    )
-    n_left = spec.backbone.max_positions - n_used
-    if n_left < 1:
-        message = f"the prompt has {n_used} rows, under {spec.backbone.max_positions} are accepted"
-        raise StreamError("prompt_too_long", message)
-    if not any(phase.feeds_codec for phase in spec.phases):
-        return min(n_left, plan.max_frames)
-    if not all(phase.feeds_codec for phase in spec.phases):
-        return n_left
-    max_delay = max(column.delay_rows for column in spec.columns)
-    # One row more for the end mark.
-    return min(n_left, plan.max_frames * spec.frame.rows_per_frame + max_delay + 1)
-
-
 def check_plan(spec: ModelSpec, plan: PromptPlan) -> None:
     """Refuse a plan whose shapes do not fit the spec. Raises: `StreamError` `model_error`."""
     n_text = 0 if plan.text_ids is None else len(plan.text_ids)
@@ -330,20 +300,12 @@ def prompt_keys(
         n_rows = 0 if plan.prefix_key is None else min(plan.prefix_rows, n_most)
     if n_rows < page_size:
         return []
-    mask = prompt.embed_mask
-    if prompt.embeds is not None and mask is None:
-        mask = torch.ones(prompt.n_rows, dtype=torch.bool)
     return prefix_keys(
-        prompt.ids.numpy(),
+        prompt.ids,
         None if prompt.embeds is None else prompt.embeds.float().numpy(),
-        None if mask is None else mask.numpy(),
-        prompt.positions.numpy(),
+        prompt.embed_mask,
+        prompt.positions,
         prefix_key=name,
         n_rows=n_rows,
         page_size=page_size,
     )
-
-
-def n_sequences(spec: ModelSpec, config: EngineConfig) -> int:
-    """Rows of the page table on the device."""
-    return config.max_streams * (1 if spec.guidance is None else 2)

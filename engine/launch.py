@@ -58,6 +58,11 @@ class PendingStep:
     lm_spans: list[tuple[int, int, Span]] = field(default_factory=list)
     chunk_spans: list[tuple[int, int, Span]] = field(default_factory=list)
 
+    @property
+    def n_decode_rows(self) -> int:
+        """LM rows of the step's decode calls."""
+        return sum(n_decode for n_decode, _, _ in self.lm_spans)
+
     def observe(self, costs: StepCosts) -> None:
         """Teach the cost model, once the results were collected."""
         for n_decode, n_prefill, span in self.lm_spans:

@@ -7,18 +7,19 @@ device is read in one place, `_collect`, with one transfer a step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from engine import chunks, deadlines, scheduler
 from engine.admission import Admission
-from engine.attention.paged import PagedAttention
+from engine.attention import make_attention
 from engine.chunks import ChunkWork
 from engine.codec_runner import CodecRunner
 from engine.config import EngineConfig, Limits
 from engine.costs import StepCosts
 from engine.errors import StreamError
-from engine.groups import Groups, StreamGroup, n_sequences, pool_pages
+from engine.groups import Groups, StreamGroup
 from engine.inbox import Inbox
 from engine.launch import Launcher, PendingStep
 from engine.metrics import LoopMetrics
@@ -74,14 +75,7 @@ class EngineLoop:
     ) -> None:
         device = torch.device("cpu") if device is None else device
         spec = model.spec
-        attention = PagedAttention(
-            spec.backbone,
-            n_pages=pool_pages(spec, config),
-            page_size=config.page_size,
-            n_sequences=n_sequences(spec, config),
-            device=device,
-            dtype=dtype,
-        )
+        attention = make_attention(spec, config, device, dtype)
         self.model = model
         self.inbox = Inbox()
         self.metrics = LoopMetrics()
@@ -90,7 +84,7 @@ class EngineLoop:
         self._clock = clock
         self._config = config
         self._limits = Limits(config=config, frame=spec.frame, codec=spec.codec)
-        self._costs = StepCosts(spec.codec.left_context_frames)
+        self.costs = StepCosts(spec.codec.left_context_frames)
         self._runner = Runner(model, attention, config.max_streams, device, dtype)
         self._codec = CodecRunner(model, self._runner.slots, device)
         self._launcher = Launcher(self._runner, self._codec, config.max_streams, device, clock)
@@ -104,8 +98,9 @@ class EngineLoop:
     def warm_up(self) -> None:
         """Run every shape once, measure what it costs, then be ready."""
         with torch.inference_mode():
-            warm_up(self._runner, self._codec, self._costs, self._config, self._clock)
-        self._refresh_stats(is_ready=True)
+            warm_up(self._runner, self._codec, self.costs, self._config, self._clock)
+        self._refresh_stats(self._clock())
+        self.stats = replace(self.stats, is_ready=True)
 
     @torch.inference_mode()
     def step(self) -> float | None:
@@ -118,15 +113,15 @@ class EngineLoop:
         self._drain()
         self._admit(start_s)
         streams = [group.stream for group in self._active.values()]
-        plan = scheduler.plan(streams, start_s, self._limits, self._costs)
+        plan = scheduler.plan(streams, start_s, self._limits, self.costs)
         pending = self._launcher.launch(plan, self._take_resumed(), self._active)
         is_idle = plan.is_empty and not pending.rows and not pending.failures
         if not is_idle:
             self._collect(pending)
-            self.metrics.count_step(plan, self._clock() - start_s)
+            self.metrics.count_step(plan, pending.n_decode_rows, self._clock() - start_s)
         self._end_delivered()
         self._publish()
-        self._refresh_stats(last_step_s=start_s)
+        self._refresh_stats(start_s)
         return self._next_step_in(plan.idle_s) if is_idle else 0.0
 
     def end_all(self, message: str) -> None:
@@ -137,8 +132,14 @@ class EngineLoop:
         self._active.clear()
         self._waiting.clear()
         self._to_resume.clear()
-        self._refresh_stats(is_ready=False, is_alive=False, failure=message)
+        self._refresh_stats(self._clock())
+        self.stats = replace(self.stats, is_ready=False, is_alive=False, failure=message)
         self._publish()
+
+    @property
+    def n_cached_pages(self) -> int:
+        """Pages that the prefix cache holds."""
+        return self._groups.pages.n_cached
 
     def check(self) -> None:
         """Assert that no slot or page is lost."""
@@ -214,7 +215,7 @@ class EngineLoop:
             return
         active = [group.stream for group in self._active.values()]
         slots, pages = self._groups.slots, self._groups.pages
-        review = self._admission.review(now_s, active, self._costs, slots.n_free, pages.n_free)
+        review = self._admission.review(now_s, active, self.costs, slots.n_free, pages.n_free)
         for refusal in review.refused:
             del self._waiting[refusal.stream_id]
             self.metrics.n_refused += 1
@@ -255,7 +256,7 @@ class EngineLoop:
     def _collect(self, pending: PendingStep) -> None:
         """Read the step's results: the one place where the host waits for the device."""
         results = read_back(pending)
-        pending.observe(self._costs)
+        pending.observe(self.costs)
         for group, error in pending.failures:
             self._fail(group, error)
         for launch, rows in zip(pending.rows, results.rows, strict=True):
@@ -275,8 +276,8 @@ class EngineLoop:
             return
         stream.frames_ready += row[EMITS]
         stream.is_starved = bool(row[IS_STARVED])
-        if row[TEXT_ID] >= 0:
-            self._take_text(group, row[TEXT_ID])
+        if row[TEXT_ID] >= 0 and not self._take_text(group, row[TEXT_ID]):
+            return
         if row[IS_FINISHED]:
             self._stop_generating(group, "stop")
         elif stream.frames_ready >= stream.max_frames or stream.n_rows >= group.max_rows:
@@ -292,17 +293,21 @@ class EngineLoop:
         group.stream.is_starved = False
         group.stream.finish_reason = reason
 
-    def _take_text(self, group: StreamGroup, text_id: int) -> None:
+    def _take_text(self, group: StreamGroup, text_id: int) -> bool:
+        """Publish what a text id adds; False if that failed the stream."""
         group.text_ids.append(text_id)
-        text = self.model.detokenize_text(group.text_ids)
-        new = text[len(group.text) :]
-        if not new:
-            return
-        group.text = text
-        stream = group.stream
-        if stream.first_sent_s is None and not stream.wants_pcm:
-            stream.first_sent_s = self._clock()
-        self._events.append(TextDelta(stream_id=stream.stream_id, text=new))
+        try:
+            text = self.model.detokenize_text(group.text_ids)
+        except Exception as error:  # noqa: BLE001  a model may raise anything; here it is held
+            self._fail(group, StreamError("model_error", f"{type(error).__name__}: {error}"))
+            return False
+        new, stream = text[len(group.text) :], group.stream
+        if new:
+            group.text = text
+            if stream.first_sent_s is None and not stream.wants_pcm:
+                stream.first_sent_s = self._clock()
+            self._events.append(TextDelta(stream_id=stream.stream_id, text=new))
+        return True
 
     def _take_chunk(
         self, group: StreamGroup, work: ChunkWork, audio: ChunkAudio, row_idx: int
@@ -379,31 +384,16 @@ class EngineLoop:
             return idle_s
         return QUEUE_POLL_S if idle_s is None else min(idle_s, QUEUE_POLL_S)
 
-    def _refresh_stats(
-        self,
-        *,
-        is_ready: bool | None = None,
-        is_alive: bool = True,
-        failure: str = "",
-        last_step_s: float | None = None,
-    ) -> None:
+    def _refresh_stats(self, last_step_s: float) -> None:
         """Replace the snapshot that other threads read."""
-        before, metrics = self.stats, self.metrics
-        self.stats = EngineStats(
-            is_ready=before.is_ready if is_ready is None else is_ready,
-            is_alive=is_alive,
-            failure=failure,
-            n_steps=metrics.step_s.n,
+        slots, pages = self._groups.slots, self._groups.allocator
+        self.stats = replace(
+            self.metrics.shown_in(self.stats),
             n_active=len(self._active),
             n_queued=len(self._waiting),
-            n_pages_used=self._groups.allocator.n_used,
-            n_pages=self._groups.allocator.n_pages - 1,
-            n_slots_used=self._groups.slots.n_used,
-            n_slots=self._groups.slots.n_slots,
-            last_step_s=before.last_step_s if last_step_s is None else last_step_s,
-            last_step_ms=metrics.step_s.last * 1e3,
-            n_refused=metrics.n_refused,
-            n_failed=metrics.n_failed,
-            n_finished=metrics.n_finished,
-            n_aborted=metrics.n_aborted,
+            n_pages_used=pages.n_used,
+            n_pages=pages.n_pages - 1,
+            n_slots_used=slots.n_used,
+            n_slots=slots.n_slots,
+            last_step_s=last_step_s,
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from engine import deadlines
 from engine.scheduler import StepPlan
 from engine.stream import Stream
+from engine.types import EngineStats
 
 
 @dataclass(slots=True)
@@ -46,11 +48,23 @@ class LoopMetrics:
     chunk_streams: Total = field(default_factory=Total)
     ttfa_s: Total = field(default_factory=Total)
 
-    def count_step(self, plan: StepPlan, seconds: float) -> None:
-        """Count one step that did something."""
+    def shown_in(self, stats: EngineStats) -> EngineStats:
+        """The snapshot with these counters in it."""
+        return replace(
+            stats,
+            n_steps=self.step_s.n,
+            last_step_ms=self.step_s.last * 1e3,
+            n_refused=self.n_refused,
+            n_failed=self.n_failed,
+            n_finished=self.n_finished,
+            n_aborted=self.n_aborted,
+        )
+
+    def count_step(self, plan: StepPlan, n_decode_rows: int, seconds: float) -> None:
+        """Count one step that did something; guided streams have two decode rows."""
         self.step_s.add(seconds)
-        if plan.decode:
-            self.decode_rows.add(len(plan.decode))
+        if n_decode_rows:
+            self.decode_rows.add(n_decode_rows)
         if plan.prefill:
             self.prefill_rows.add(sum(piece.n_rows for piece in plan.prefill))
         if plan.chunks:
@@ -60,5 +74,8 @@ class LoopMetrics:
     def count_chunk(self, stream: Stream, n_samples: int, now_s: float) -> None:
         """Count one chunk that is about to be published; before the stream notes it."""
         self.n_samples += n_samples
+        has_played = n_samples and stream.first_sent_s is not None
+        if has_played and deadlines.slack_s(stream, now_s) < 0:
+            self.n_late_chunks += 1
         if n_samples and stream.first_sent_s is None and stream.play_from_s is None:
             self.ttfa_s.add(now_s - stream.asked_s)

@@ -101,13 +101,13 @@ class Runner:
     def prefill(self, batch: PrefillBatch) -> Tensor | None:
         """Run prompt pieces; the row results of the streams that got their first row, if any."""
         model = self._model
-        ids = batch.ids.to(self._device)
+        ids = torch.from_numpy(batch.ids).to(self._device)
         x = model.embed(ids, torch.full_like(ids[:, 0], -1))
         if batch.embeds is not None and batch.embed_mask is not None:
-            mask = batch.embed_mask.to(self._device).unsqueeze(1)
+            mask = torch.from_numpy(batch.embed_mask).to(self._device).unsqueeze(1)
             x = torch.where(mask, batch.embeds.to(x), x)
         attention = self._attention.plan_prefill(batch.pieces)
-        hidden = model.backbone(x, batch.positions.to(self._device), attention)
+        hidden = model.backbone(x, self._upload(batch.positions), attention)
         if batch.finished is None:
             return None
         return self._generate(hidden[self._upload(batch.ends)], batch.finished)

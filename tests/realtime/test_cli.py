@@ -1,0 +1,180 @@
+"""The command line: what it accepts, what it says, and that a fault is one line."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from engine.errors import EngineConfigError
+from models.errors import WeightError
+from realtime import cli, doctor
+from realtime.audio_files import read_audio
+from realtime.client import RefusedError
+from realtime.doctor import Finding
+from realtime.errors import OpusMissingError
+from realtime.say import SayReport, SayRequest
+
+
+def invoke(*args: str):
+    return CliRunner().invoke(cli.app, list(args))
+
+
+def run_main(monkeypatch, *args: str) -> int:
+    """The exit code of `parley ...`."""
+    monkeypatch.setattr(sys, "argv", ["parley", *args])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code or 0
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def report(**changes: object) -> SayReport:
+    fields = {
+        "url": "ws://x", "model": "m", "voice": None, "codec": "opus", "sample_rate_hz": 24000,
+        "ttfa_ms": 80.4, "audio_s": 2.5, "real_time_factor": 0.123, "n_packets": 125, "n_gaps": 0,
+        "status": "completed", "file": None, "is_played": True, "note": "",
+    }  # fmt: skip
+    return SayReport(**{**fields, **changes})
+
+
+@pytest.mark.parametrize("command", ["serve", "say", "models", "doctor"])
+def test_every_command_explains_itself(command):
+    assert command in invoke("--help").stdout
+    shown = invoke(command, "--help")
+    assert shown.exit_code == 0
+    assert "--help" in shown.stdout
+
+
+def test_help_teaches_by_example():
+    assert 'parley say "Good morning." -o morning.wav' in invoke("--help").stdout
+    assert "--option speed=0.8" in invoke("say", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["say"],
+        ["say", "x", "--option", "speed"],
+        ["say", "x", "--codec", "mp3"],
+        ["serve", "--policy", "fair"],
+        ["serve", "--threads", "0"],
+        ["sing"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(args):
+    assert invoke(*args).exit_code == 2
+
+
+def test_options_keep_their_types():
+    pairs = ["speed=0.8", "seed=7", "warm=true", "style=calm", 'word="7"', "gap=", "eq=a=b"]
+    assert cli._options(pairs) == {
+        "speed": 0.8,
+        "seed": 7,
+        "warm": True,
+        "style": "calm",
+        "word": '"7"',
+        "gap": "",
+        "eq": "a=b",
+    }
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WeightError("weights are\nmissing; fetch them"),
+        EngineConfigError("max_streams is 0, must be 1 or more"),
+        OpusMissingError("no Opus library: pip install it"),
+        RefusedError("unknown_voice", "no such voice; accepted: joe"),
+    ],
+)
+def test_a_foreseen_fault_is_one_line_and_exit_code_1(monkeypatch, capsys, error):
+    async def fail(*_: object):
+        raise error
+
+    monkeypatch.setattr(cli, "_say", fail)
+    assert run_main(monkeypatch, "say", "x") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"parley: {' '.join(str(error).split())}"]
+
+
+def test_a_port_in_use_is_found_before_weights_are_loaded(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_engines", lambda *_: pytest.fail("weights were loaded"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run_main(monkeypatch, "serve", "--port", str(port)) == 1
+    assert f"parley serve --port {port + 1}" in capsys.readouterr().err
+
+
+def test_say_tells_the_figures(monkeypatch):
+    async def answer(url, request):
+        assert request.options == {"speed": 2}
+        return report(note="no sound device here", is_played=False)
+
+    monkeypatch.setattr(cli, "_say", answer)
+    shown = invoke("say", "x", "--option", "speed=2").stdout
+    assert "First sound after 80 ms, 2.50 s of audio, real-time factor 0.12" in shown
+    assert "no sound device" in shown
+
+
+def test_say_starts_a_server_for_the_call(monkeypatch, tmp_path, free_port):
+    """Nobody listens: the command loads the model, speaks through a socket, and stops it again."""
+    monkeypatch.setattr(cli, "DEFAULT_URL", f"ws://127.0.0.1:{free_port}")
+    path = tmp_path / "a.wav"
+    said = invoke("say", "Hello there.", "--model", "toy-tone", "-o", str(path), "--json")
+    assert said.exit_code == 0, said.output
+    told = json.loads(said.stdout)
+    assert (told["model"], told["status"], told["codec"]) == ("toy-tone", "completed", "pcm16")
+    pcm, rate_hz = read_audio(path)
+    assert (rate_hz, len(pcm)) == (24000, 12 * 1920)  # the toy: 80 ms a character
+    assert told["audio_s"] == len(pcm) / rate_hz
+
+
+def test_a_file_takes_pcm_and_a_device_takes_opus(tmp_path):
+    def codec(**fields: object) -> str:
+        session = SayRequest(text="x", options={}, **fields).session()
+        return session.output.codec
+
+    assert codec() == "opus"
+    assert codec(target=tmp_path / "a.wav") == "pcm16"
+    assert codec(target=tmp_path / "a.wav", codec="opus") == "opus"
+
+
+def test_settings_that_are_not_given_are_not_sent():
+    assert SayRequest(text="x", options={}).session().model_fields_set == {"output"}
+
+
+def test_models_are_listed_with_licences():
+    listed = json.loads(invoke("models", "--json").stdout)
+    assert listed[0]["name"] == "pico"
+    assert {"voices", "options", "weights_licence"} <= listed[0].keys()
+    assert "toy-tone" in invoke("models").stdout
+
+
+def test_doctor_says_what_to_do_and_fails_on_a_fault(monkeypatch):
+    def examine(**_: object):
+        yield Finding(name="Opus", mark="fault", seen="no library", advice="pip install it")
+
+    monkeypatch.setattr(doctor, "examine", examine)
+    shown = invoke("doctor")
+    assert shown.exit_code == 1
+    assert "pip install it" in shown.stdout
+
+
+def test_doctor_is_content_with_notes(monkeypatch):
+    def examine(**_: object):
+        yield Finding(name="Sound", mark="note", seen="no device", advice="write files")
+
+    monkeypatch.setattr(doctor, "examine", examine)
+    assert invoke("doctor", "--json").exit_code == 0

@@ -54,6 +54,11 @@ class AudioCoder:
         """Decoded samples that come before the first of the response."""
         return self._opus.pre_skip_samples if self._opus else 0
 
+    def n_decodable(self, n_packets: int) -> int:
+        """Samples of the response that the first `n_packets` packets hold, without padding."""
+        n_held = n_packets * self._packet_samples - self.pre_skip_samples
+        return max(0, min(n_held, self._n_samples))
+
     def push(self, pcm: Pcm) -> list[Packet]:
         """Code float32 mono samples; a part of a packet waits for more."""
         return self._code_whole(self._resampler.push(pcm))

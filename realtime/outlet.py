@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from realtime.errors import ProtocolError
 from realtime.events import ErrorDetail, ErrorEvent, ErrorType, ServerEvent
-from realtime.frames import HEADER_BYTES, AudioFrame, encode_audio_frame
+from realtime.frames import AudioFrame, encode_audio_frame
 from realtime.metrics import GatewayMetrics
 from realtime.protocol import encode_event
 from realtime.send_queue import Outgoing, SendQueue
@@ -64,7 +64,6 @@ class Outlet:
             )
         )
 
-    def drop_audio(self, response_number: int) -> list[int]:
-        """Forget the waiting audio of a response. Returns the payload bytes of each frame."""
-        frames = self.queue.drop_audio(response_number)
-        return [len(frame) - HEADER_BYTES for frame in frames]
+    def drop_audio(self, response_number: int) -> int:
+        """Forget the waiting audio of a response. Returns the number of frames."""
+        return self.queue.drop_audio(response_number)

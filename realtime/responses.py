@@ -31,7 +31,7 @@ from realtime.events import (
     Timing,
     Usage,
 )
-from realtime.frames import PCM16_BYTES, AudioFrame
+from realtime.frames import AudioFrame
 from realtime.metrics import GatewayMetrics
 from realtime.outlet import Outlet
 from realtime.playout import PlayoutClock
@@ -120,7 +120,6 @@ class SpeechResponse:
         self._n_frames = 0
         self._n_heard_samples = 0
         self._n_packets = 0
-        self._n_payload_bytes = 0
         self._n_unsent = 0
         self._all_sent = asyncio.Event()
         self._n_units_cut = 0
@@ -291,7 +290,6 @@ class SpeechResponse:
             )
             self._n_packets += 1
             self._n_unsent += 1
-            self._n_payload_bytes += len(packet.payload)
             seconds = packet.n_samples / self._output.sample_rate_hz
             self._outlet.audio(frame, seconds, partial(self._on_sent, seconds))
 
@@ -324,9 +322,7 @@ class SpeechResponse:
 
     def _end_audio(self) -> None:
         if self._is_cancelled:
-            for n_bytes in self._outlet.drop_audio(self.number):
-                self._n_packets -= 1
-                self._n_payload_bytes -= n_bytes
+            self._n_packets -= self._outlet.drop_audio(self.number)
         if self._coder is None:
             return
         self._outlet.event(
@@ -341,14 +337,7 @@ class SpeechResponse:
 
     @property
     def _n_samples(self) -> int:
-        """Samples that a client can decode from what was sent, without padding."""
-        if self._coder is None:
-            return 0
-        if self._output.codec == "pcm16":
-            return self._n_payload_bytes // PCM16_BYTES
-        packet_samples = self._output.sample_rate_hz * PACKET_MS // 1000
-        n_decoded = self._n_packets * packet_samples - self._coder.pre_skip_samples
-        return max(0, min(n_decoded, self._coder.n_samples))
+        return self._coder.n_decodable(self._n_packets) if self._coder else 0
 
     @property
     def _audio_ms(self) -> float:

@@ -98,19 +98,18 @@ class SendQueue:
         """Wait while the producer is told to pause."""
         await self._has_room.wait()
 
-    def drop_audio(self, response_number: int) -> list[bytes]:
-        """Take out the waiting audio of one response; events stay, in order."""
+    def drop_audio(self, response_number: int) -> int:
+        """Forget the waiting audio of one response; events stay, in order. Returns the frames."""
         kept: deque[Outgoing] = deque()
-        dropped: list[bytes] = []
         for one in self._waiting:
             if isinstance(one.message, bytes) and one.response_number == response_number:
                 self._count(one, -1)
-                dropped.append(one.message)
             else:
                 kept.append(one)
+        n_dropped = len(self._waiting) - len(kept)
         self._waiting = kept
         self._resume_if_low()
-        return dropped
+        return n_dropped
 
     def drain_events(self) -> list[str]:
         """Take out the waiting events, for a last word before the close."""

@@ -56,7 +56,7 @@ from realtime.settings import (
 
 logger = logging.getLogger(__name__)
 
-WATCH_TICK_S: Final = 0.1
+WATCH_TICK_S: Final = 0.2
 LAST_WORD_S: Final = 1.0
 N_KNOWN_RESPONSES: Final = 64
 FAIR_MESSAGES: Final = 32

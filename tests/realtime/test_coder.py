@@ -143,3 +143,14 @@ def test_coders_share_no_state():
         packets += mine.push(piece)
         other.push(np.flip(piece).copy())
     assert packets + mine.finish() == alone
+
+
+@pytest.mark.parametrize("output", [opus(), pcm16()])
+def test_how_many_samples_some_packets_hold(output):
+    """A cancelled response announces what the packets that went out can give, no more."""
+    coder, packets = coded(np.ones(1000, np.float32) * 0.1, output)
+    skip = coder.pre_skip_samples
+    assert coder.n_decodable(0) == 0
+    assert coder.n_decodable(1) == 480 - skip
+    assert coder.n_decodable(2) == 960 - skip
+    assert coder.n_decodable(len(packets)) == 1000

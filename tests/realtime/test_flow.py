@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from realtime.config import SendLimits, TextLimits
+from realtime.protocol import SPEECH_PATH
 from tests.fakes import tone
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
+from tests.realtime.test_http_lane import UPGRADE
 from tests.realtime.test_wire_cases import closed
 
 LONG = "And then we went on and on over the hills and far away " * 60
@@ -60,6 +62,8 @@ def test_a_client_that_never_reads_is_paused_then_closed_1013_and_the_engine_fre
                 # Bounded: the marks, the kernel's buffers, and the chunk that was on its way.
                 assert here.server.gateway._queue_s() < 3.0
                 await until(lambda: here.sample("parley_closes_total", code="1013") == 1)
+                # The last word is said before the client reads: it must not wait for that.
+                await until(lambda: not here.sample("parley_sessions"))
                 await until(lambda: not here.engine.n_open)
                 assert sum(one.n_sent for one in here.engine.streams) < 24000 * 30
                 assert await closed(client) == (1013, "client took nothing for 0.5 s")
@@ -112,10 +116,13 @@ def test_a_slow_client_can_still_cancel_and_its_audio_is_dropped():
                 await client.event("session.updated")
                 await client.text(LONG)
                 await until(lambda: here.sample("parley_pauses_total") >= 1)
+                n_taken = here.sample("parley_packets_sent_total", codec="pcm16")
                 await client.send("response.cancel")
                 await until(lambda: not here.engine.n_open)
                 spoken = await client.spoken()
                 assert spoken.status == "cancelled"
+                # One frame was in the socket's hands; those that waited are never heard.
+                assert len(spoken.frames) <= n_taken + 1
                 assert spoken.audio_done["n_packets"] == len(spoken.frames)
                 assert spoken.n_samples == sum(len(frame.payload) for frame in spoken.frames) // 2
 
@@ -134,6 +141,31 @@ def test_others_are_served_while_one_does_not_read():
                 assert (await other.say("I am served.")).status == "completed"
                 await slow.send("response.cancel")
                 assert (await slow.spoken()).status == "cancelled"
+
+    run(scenario)
+
+
+def test_a_client_that_pings_and_never_reads_is_cut_off():
+    """Answers to pings go past every queue: unread, they would grow without end."""
+    ping = b"\x89\xfd\0\0\0\0" + bytes(125)
+
+    async def ping_on(raw):
+        while True:
+            await asyncio.get_running_loop().sock_sendall(raw, ping * 100)
+
+    async def scenario():
+        async with gateway(SLOW) as here:
+            raw = await connect_raw(here)
+            head = [f"GET {SPEECH_PATH} HTTP/1.1", "Host: test"]
+            head += [f"{name}: {value}" for name, value in UPGRADE.items()]
+            await asyncio.get_running_loop().sock_sendall(
+                raw, "\r\n".join([*head, "", ""]).encode()
+            )
+            await until(lambda: here.sample("parley_sessions"))
+            with pytest.raises(ConnectionError):
+                await ping_on(raw)
+            raw.close()
+            await until(lambda: not here.sample("parley_sessions"))
 
     run(scenario)
 

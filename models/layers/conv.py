@@ -179,7 +179,9 @@ class ContextLayout:
     def unpack(self, packed: Tensor) -> list[Tensor]:
         """Views `(B, n_context, channels)` of `packed` `(B, size)`."""
         parts = torch.split(packed, self._sizes, dim=1)
-        return [part.view(-1, *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return [
+            part.view(part.shape[0], *shape) for part, shape in zip(parts, self.shapes, strict=True)
+        ]
 
     def pack(self, contexts: list[Tensor]) -> Tensor:
         """One tensor `(B, size)` again."""

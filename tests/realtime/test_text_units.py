@@ -44,7 +44,7 @@ def test_one_character_at_a_time_is_the_same(text):
 
 
 @FAST
-@given(text=st.text(max_size=100))
+@given(text=st.text(alphabet=st.characters(max_codepoint=0x24FF), max_size=100))
 def test_every_speakable_character_is_spoken_once_and_in_order(text):
     text = text.replace("<", "(")
     spoken = "".join(unit for unit in units_of(text, limits=SMALL) if isinstance(unit, str))

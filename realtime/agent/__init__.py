@@ -1,0 +1,1 @@
+"""What listens and answers: voice activity, end of turn, and the agents behind one protocol."""

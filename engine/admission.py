@@ -7,7 +7,6 @@ a hint when to come back. So overload costs the refused, not those who already l
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +16,8 @@ from engine.costs import StepCosts
 from engine.stream import Stream
 from engine.types import StreamId
 
-RATE_WINDOW_S = 10.0
-"""Admissions of this long are the measure of how fast places become free."""
+LIFE_SHARE = 0.05
+"""Weight of one ended stream in the running average of how long streams stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,8 @@ class Admission:
         self._limits = limits
         self._n_pages = n_pages
         self._queue: list[tuple[Demand, float]] = []
-        self._admitted_s: deque[float] = deque()
+        self._admitted_s: dict[StreamId, float] = {}
+        self._mean_life_s: float | None = None
 
     @property
     def n_queued(self) -> int:
@@ -120,6 +120,7 @@ class Admission:
             n_free_slots: slots that can be allocated.
             n_free_pages: pages that can be allocated.
         """
+        self._note_ended(now_s, active)
         refused = self._refuse_impossible()
         admitted: list[StreamId] = []
         n_rows = [stream.n_step_rows for stream in active if not stream.is_generation_done]
@@ -129,33 +130,30 @@ class Admission:
             demand = self._queue[0][0]
             if n_free_slots < 1 or demand.n_pages > n_free_pages:
                 break
-            load = self.predicted_load(now_s, [*n_rows, demand.n_step_rows], demand, costs)
+            load = self.predicted_load([*n_rows, demand.n_step_rows], demand, costs)
             is_over = has_deadlines and (is_behind or load > self._limits.config.target_load)
             if n_rows and not demand.is_continuation and is_over:
                 break
             del self._queue[0]
             admitted.append(demand.stream_id)
-            self._admitted_s.append(now_s)
+            self._admitted_s[demand.stream_id] = now_s
             n_rows.append(demand.n_step_rows)
             n_free_slots -= 1
             n_free_pages -= demand.n_pages
-        refused += self._refuse_late(now_s)
+        refused += self._refuse_late(now_s, len(n_rows))
         return Review(admitted=tuple(admitted), refused=tuple(refused))
 
-    def predicted_load(
-        self, now_s: float, n_step_rows: Sequence[int], demand: Demand, costs: StepCosts
-    ) -> float:
-        """Share of real time that these streams take, one of each pace, were all of them steady.
+    def predicted_load(self, n_step_rows: Sequence[int], demand: Demand, costs: StepCosts) -> float:
+        """Share of real time that these streams take, with the new ones that follow them.
 
         Args:
-            now_s: monotonic clock.
             n_step_rows: LM rows of each stream in a step.
             demand: a typical newcomer, for the prompts that go on arriving.
             costs: measured step costs.
         """
         codec, frame_s = self._limits.codec, self._limits.frame_s
         decode = costs.step_s(sum(n_step_rows), 0) / self._limits.row_s
-        prefill = self._admission_rate_hz(now_s) * costs.step_s(0, demand.n_prompt_rows)
+        prefill = self._turnover_hz(len(n_step_rows)) * costs.step_s(0, demand.n_prompt_rows)
         size = codec.chunk_frames[-1]
         n_streams = len(n_step_rows)
         n_call = min(n_streams, costs.n_full_call(size), codec.max_batch)
@@ -173,10 +171,17 @@ class Admission:
         slack_s = deadlines.generated_slack_s(stream, now_s, self._limits.frame_s)
         return slack_s < config.urgent_s
 
-    def _admission_rate_hz(self, now_s: float) -> float:
-        while self._admitted_s and self._admitted_s[0] < now_s - RATE_WINDOW_S:
-            self._admitted_s.popleft()
-        return len(self._admitted_s) / RATE_WINDOW_S
+    def _note_ended(self, now_s: float, active: Sequence[Stream]) -> None:
+        """Learn how long streams stay."""
+        present = {stream.stream_id for stream in active}
+        for stream_id in [i for i in self._admitted_s if i not in present]:
+            life_s = now_s - self._admitted_s.pop(stream_id)
+            mean_s = life_s if self._mean_life_s is None else self._mean_life_s
+            self._mean_life_s = mean_s + LIFE_SHARE * (life_s - mean_s)
+
+    def _turnover_hz(self, n_streams: int) -> float:
+        """Streams that end, and make room, in a second; 0 if that is not known yet."""
+        return n_streams / self._mean_life_s if self._mean_life_s else 0.0
 
     def _refuse_impossible(self) -> list[Refusal]:
         refused = [d for d, _ in self._queue if d.n_pages > self._n_pages]
@@ -191,10 +196,10 @@ class Admission:
             for demand in refused
         ]
 
-    def _refuse_late(self, now_s: float) -> list[Refusal]:
+    def _refuse_late(self, now_s: float, n_active: int) -> list[Refusal]:
         """Refuse those beyond the queue's length, and those whose turn would come too late."""
         config = self._limits.config
-        rate_hz = self._admission_rate_hz(now_s)
+        rate_hz = self._turnover_hz(n_active)
         kept: list[tuple[Demand, float]] = []
         refused: list[Refusal] = []
         for demand, offered_s in self._queue:

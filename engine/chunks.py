@@ -129,8 +129,8 @@ def is_delivered(stream: Stream, codec: CodecSpec) -> bool:
 def _first_size(codec: CodecSpec, frame_s: float, frame_pace_s: float, costs: StepCosts) -> int:
     """The smallest first chunk that plays until the chunk after it can be there."""
     sizes = codec.chunk_frames
-    # Twice the expected: the second chunk may meet a prompt or another stream's first chunk.
-    gap_s = sizes[0] * frame_pace_s + 2 * costs.chunk_s(1, sizes[0])
+    # A tenth more, and a call of another size before its own: a device is not quite even.
+    gap_s = 1.1 * sizes[0] * frame_pace_s + 2 * costs.chunk_s(1, sizes[0])
     sounding = [size for size in sizes if size > codec.lookahead_frames]
     lasting = [size for size in sounding if (size - codec.lookahead_frames) * frame_s >= gap_s]
     return [*lasting[:1], *sounding[:1], sizes[-1]][0]

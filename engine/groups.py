@@ -267,6 +267,7 @@ def check_plan(spec: ModelSpec, plan: PromptPlan) -> None:
     """Refuse a plan whose shapes do not fit the spec. Raises: `StreamError` `model_error`."""
     n_text = 0 if plan.text_ids is None else len(plan.text_ids)
     n_rows = plan.ids.shape[0]
+    shapes = {part.name: part.shape for part in spec.codec.state}
     wrong = [
         name
         for name, is_right in (
@@ -277,7 +278,7 @@ def check_plan(spec: ModelSpec, plan: PromptPlan) -> None:
             ("embed_mask", plan.embed_mask is None or plan.embed_mask.shape == (n_rows,)),
             ("text_ids", n_text <= spec.text_capacity),
             ("max_frames", plan.max_frames >= 1),
-            ("codec_state", set(plan.codec_state) <= {part.name for part in spec.codec.state}),
+            ("codec_state", all(shapes.get(n) == t.shape for n, t in plan.codec_state.items())),
         )
         if not is_right
     ]
@@ -302,7 +303,7 @@ def prompt_keys(
         return []
     return prefix_keys(
         prompt.ids,
-        None if prompt.embeds is None else prompt.embeds.float().numpy(),
+        None if prompt.embeds is None else prompt.embeds.detach().float().cpu().numpy(),
         prompt.embed_mask,
         prompt.positions,
         prefix_key=name,

@@ -37,7 +37,8 @@ Indices = npt.NDArray[np.int64]
 class Draws:
     """What one batch draws with: `settings` (B, K, 6), `uniforms` (B, K), `n_drawn` (B,).
 
-    `n_sorted` is how many leading logits top-k and top-p need (0: both are off everywhere).
+    `n_sorted` is how many leading logits top-k and top-p need (0: both are off everywhere),
+    `n_recent` how many rows of history the repetition penalty needs (0: it is off everywhere).
     """
 
     slots: Tensor
@@ -48,7 +49,7 @@ class Draws:
     n_sorted: int
     has_chance: bool
     has_min_p: bool
-    has_penalty: bool
+    n_recent: int
 
 
 class Sampler:
@@ -69,7 +70,8 @@ class Sampler:
         self._forbidden = [_forbidden_ids(spec, idx, device) for idx in range(n_columns)]
         # Host copies of what decides which filters run, one entry for each slot.
         self._n_sorted = np.zeros(n_slots, dtype=np.int64)
-        self._has = np.zeros((n_slots, 3), dtype=bool)
+        self._n_recent = np.zeros(n_slots, dtype=np.int64)
+        self._has = np.zeros((n_slots, 2), dtype=bool)
 
     def open_slot(self, slot: int, seed: int, overrides: Mapping[str, SamplingParams]) -> None:
         """Give `slot` to a stream: its settings, its seed, an empty history.
@@ -82,11 +84,9 @@ class Sampler:
         by_rank = random & ((settings[..., _TOP_K] > 0) | (settings[..., _TOP_P] < 1))
         wanted = np.where(settings[..., _TOP_K] > 0, settings[..., _TOP_K], _WHOLE_COLUMN)
         self._n_sorted[slot] = int(np.max(wanted, initial=0, where=by_rank))
-        self._has[slot] = (
-            random.any(),
-            (random & (settings[..., _MIN_P] > 0)).any(),
-            (settings[..., _PENALTY] != 1).any(),
-        )
+        has_penalty = settings[..., _PENALTY] != 1
+        self._n_recent[slot] = int(np.max(settings[..., _WINDOW], initial=0, where=has_penalty))
+        self._has[slot] = (random.any(), (random & (settings[..., _MIN_P] > 0)).any())
         self._settings[slot] = torch.from_numpy(settings).to(self._device)
         self._seeds[slot] = _mixed_seed(seed)
         self._n_drawn[slot] = 0
@@ -95,7 +95,7 @@ class Sampler:
     def begin(self, slots: Tensor, phase: Tensor, host_slots: Indices) -> Draws:
         """Gather what the rows of one batch draw with; `host_slots` repeats `slots` (B,)."""
         n_drawn = self._n_drawn[slots]
-        has_chance, has_min_p, has_penalty = np.logical_or.reduce(self._has[host_slots]).tolist()
+        has_chance, has_min_p = np.logical_or.reduce(self._has[host_slots]).tolist()
         return Draws(
             slots=slots,
             phase=phase,
@@ -105,12 +105,12 @@ class Sampler:
             n_sorted=int(self._n_sorted[host_slots].max()),
             has_chance=has_chance,
             has_min_p=has_min_p,
-            has_penalty=has_penalty,
+            n_recent=int(self._n_recent[host_slots].max()),
         )
 
     def shape(self, logits: Tensor, column_idx: int, draws: Draws) -> Tensor:
         """Apply repetition penalty and phase mask to `logits` (B, V_c) of a column."""
-        if draws.has_penalty:
+        if draws.n_recent:
             recent = self._recent_ids(column_idx, draws)
             penalty = draws.settings[:, column_idx, _PENALTY]
             logits = penalised(logits, recent, penalty)
@@ -138,16 +138,16 @@ class Sampler:
 
     def commit(self, draws: Draws, ids: Tensor, is_drawn: Tensor) -> None:
         """Take the drawn rows `ids` (B, K) into the history, where `is_drawn` (B, K)."""
-        if draws.has_penalty:
+        if draws.n_recent:
             place = draws.n_drawn % RING_CAPACITY
             self._ring[draws.slots, :, place] = ids.masked_fill(~is_drawn, -1)
         self._n_drawn[draws.slots] = draws.n_drawn + 1
 
     def _recent_ids(self, column_idx: int, draws: Draws) -> Tensor:
-        """Ids (B, RING_CAPACITY) within each row's window as logit indices, -1 elsewhere."""
-        ids = self._ring[draws.slots, column_idx]
-        place = torch.arange(RING_CAPACITY, device=self._device)
-        age = (draws.n_drawn.unsqueeze(1) - 1 - place) % RING_CAPACITY
+        """Ids `(B, n_recent)` within each row's window as logit indices, -1 elsewhere."""
+        age = torch.arange(draws.n_recent, device=self._device)
+        place = (draws.n_drawn.unsqueeze(1) - 1 - age) % RING_CAPACITY
+        ids = self._ring[draws.slots.unsqueeze(1), column_idx, place]
         in_window = age < draws.settings[:, column_idx, _WINDOW].unsqueeze(1)
         return torch.where(in_window & (ids >= 0), ids - self._low[column_idx], -1)
 

@@ -104,6 +104,7 @@ def test_what_is_not_a_number_does_not_outlive_its_stream():
         ({"text_ids": torch.zeros(4, dtype=torch.int64)}, "text_ids"),
         ({"max_frames": 0}, "max_frames"),
         ({"codec_state": {"no such": torch.zeros(1)}}, "codec_state"),
+        ({"codec_state": {"gain": torch.zeros(2)}}, "codec_state"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused_by_name(change, named):

@@ -216,7 +216,7 @@ function showModel(model) {
     $("speed").value = speed.default ?? 1;
     showSpeed();
   }
-  const licence = model.weights_licence ? `, weights under ${model.weights_licence}` : "";
+  const licence = model.weights_licence && !model.weights_licence.startsWith("none") ? `, weights under ${model.weights_licence}` : "";
   $("about").textContent = `Spoken by the model ${model.id}${licence}.`;
 }
 

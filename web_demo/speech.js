@@ -57,9 +57,10 @@ export class SpeechSocket {
 
   cancel() {
     const id = this.current?.id;
+    const isOver = !this.isAsked; // all of it has come; only the listener is behind
     this.isAsked = false;
     this.current = null; // frames under way are dropped by their number
-    if (this.isOpen) this.#send(id ? { type: "response.cancel", response_id: id } : { type: "response.cancel" });
+    if (this.isOpen && !isOver) this.#send(id ? { type: "response.cancel", response_id: id } : { type: "response.cancel" });
   }
 
   reportPlayout(heardMs) {
@@ -85,11 +86,12 @@ export class SpeechSocket {
         break;
       case "response.done":
         if (event.response.id !== this.current?.id) break;
-        this.isAsked = false;
+        this.isAsked = false; // `current` stays: its playout is still reported
         this.on.done(event.response);
         break;
       case "error":
-        this.on.error(event.error);
+        // It may have ended while the cancel was on its way.
+        if (event.error.code !== "response_cancel_not_active") this.on.error(event.error);
         break;
     }
   }

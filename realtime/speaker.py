@@ -319,13 +319,17 @@ class Speaker:
             ahead_s += self._left_s(segment)
         return ahead_s
 
-    def _left_s(self, segment: SpokenSegment) -> float:
-        """Seconds of a segment that have not been sent."""
+    def expected_s(self, segment: SpokenSegment) -> float:
+        """Seconds that a segment will last (a guess until its stream has ended)."""
         expected_s = segment.feed.received_s
         if segment.feed.outcome is None:
             expected_s = max(expected_s, segment.n_characters * self._s_per_character)
+        return expected_s
+
+    def _left_s(self, segment: SpokenSegment) -> float:
+        """Seconds of a segment that have not been sent."""
         sent_s = 0.0 if segment.start_s is None else self._playout.sent_s - segment.start_s
-        return max(0.0, expected_s - sent_s)
+        return max(0.0, self.expected_s(segment) - sent_s)
 
     def _report(self, segment: SpokenSegment, heard_s: float, at_s: float) -> None:
         self._bridge.report_playout(segment.feed, heard_s, at_s)

@@ -211,8 +211,9 @@ class Reply(Protocol):
     """One answer being made. It runs by itself from the start on."""
 
     async def next_event(self) -> ReplyEvent | None:
-        """What comes next; None after the end. An agent may wait here for its reader: audio far
-        ahead of the playout need not be made.
+        """What comes next; None after the end.
+
+        An agent may wait for its reader: audio far ahead of the playout need not be made.
         """
         ...
 

@@ -10,7 +10,7 @@ from starlette.websockets import WebSocket
 from realtime.errors import printable
 from realtime.gateway import Gateway
 from realtime.protocol import SUBPROTOCOL
-from realtime.session import SpeechSession
+from realtime.speech_session import SpeechSession
 
 MAX_OFFERS_SHOWN: Final = 4
 

@@ -1,4 +1,4 @@
-"""One speech socket: receive loop, send loop, the responses in turn, a watch. Event loop only.
+"""One speech socket: its events, and the responses in turn. Event loop only.
 
 Text between two `input_text.end` is one response. Responses are spoken one after another; those
 that wait are bounded. A response that ends early (failed, cut) lets its remaining text fall up to
@@ -8,12 +8,11 @@ its `input_text.end`, so that the client need not know in the middle of a senten
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections import deque
 from typing import Final
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from models.text.errors import TextError, check_text
 from realtime.errors import ProtocolError
@@ -33,18 +32,8 @@ from realtime.events import (
 )
 from realtime.frames import parse_audio_frame
 from realtime.gateway import Gateway
-from realtime.limits import TokenBucket
-from realtime.outlet import Outlet
-from realtime.protocol import (
-    CLOSE_GOING_AWAY,
-    CLOSE_INTERNAL,
-    CLOSE_NORMAL,
-    CLOSE_POLICY,
-    CLOSE_TRY_AGAIN,
-    parse_client_event,
-)
+from realtime.protocol import parse_client_event
 from realtime.responses import SpeechResponse
-from realtime.send_queue import SendQueue
 from realtime.settings import (
     MAX_SEED,
     SpeechSettings,
@@ -53,23 +42,9 @@ from realtime.settings import (
     output_in_force,
     session_info,
 )
+from realtime.socket_link import SocketLink, obey
 
-logger = logging.getLogger(__name__)
-
-WATCH_TICK_S: Final = 0.2
-LAST_WORD_S: Final = 1.0
 N_KNOWN_RESPONSES: Final = 64
-FAIR_MESSAGES: Final = 32
-"""Messages of one client that may be handled before other sockets get a turn."""
-
-
-class SessionEndError(Exception):
-    """The session is over. `code` None: the client has left, there is nobody to tell."""
-
-    def __init__(self, code: int | None, reason: str = "") -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
 
 
 class SpeechSession:
@@ -82,12 +57,10 @@ class SpeechSession:
 
     def __init__(self, socket: WebSocket, gateway: Gateway) -> None:
         self.session_id = f"sess_{secrets.token_hex(8)}"
-        self._socket = socket
         self._gateway = gateway
         self._config = gateway.config
-        self._clock = gateway.clock
-        self._queue = SendQueue(gateway.config.send, self._set_paused)
-        self._outlet = Outlet(self._queue, gateway.metrics)
+        self._link = SocketLink(self.session_id, socket, gateway, self)
+        self._outlet = self._link.outlet
         self._settings = SpeechSettings(model=next(iter(gateway.specs)))
         self._responses: deque[SpeechResponse] = deque()
         self._open: SpeechResponse | None = None
@@ -95,102 +68,59 @@ class SpeechSession:
         self._n_responses = 0
         self._known_ids: deque[str] = deque(maxlen=N_KNOWN_RESPONSES)
         self._arrived = asyncio.Event()
-        self._opened_s = self._active_s = self._clock()
-        self._has_spoken = False
-        self._bucket = TokenBucket(
-            rate_per_s=self._config.max_messages_per_s,
-            burst=self._config.message_burst,
-            now_s=self._opened_s,
-        )
-        self._is_over_rate = False
-        self._send_began_s: float | None = None
-        self._is_stopping = False
-        self._must_stop_now = False
 
     @property
     def queue_s(self) -> float:
         """Seconds of audio that wait for the socket."""
-        return self._queue.seconds
+        return self._link.queue.seconds
 
     def request_stop(self) -> None:
         """End once nothing is being spoken, and begin nothing."""
-        self._is_stopping = True
+        self._link.request_stop()
 
     def stop_now(self) -> None:
         """End at once."""
-        self._must_stop_now = True
+        self._link.stop_now()
 
     async def run(self) -> None:
         """Serve the socket until either side ends it. Leaves nothing behind in the engine."""
         self._gateway.enter(self)
         try:
-            await self._close(await self._serve())
+            self._outlet.event(
+                SessionCreated(event_id=self._outlet.next_event_id(), session=self._info())
+            )
+            await self._link.run([self._respond_loop])
         finally:
             self._gateway.leave(self)
 
-    async def _serve(self) -> SessionEndError:
-        end = SessionEndError(CLOSE_INTERNAL, "internal error")
-        self._outlet.event(
-            SessionCreated(event_id=self._outlet.next_event_id(), session=self._info())
-        )
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for loop in (self._receive_loop, self._send_loop, self._respond_loop, self._watch):
-                    tasks.create_task(loop(), name=f"{self.session_id} {loop.__name__}")
-        except* SessionEndError as group:
-            end = _first_end(group)
-        except* Exception:
-            logger.exception("%s: ended by a fault of ours", self.session_id)
-        return end
-
     # Down from the client.
 
-    async def _receive_loop(self) -> None:
-        n_messages = 0
-        while True:
-            message = await self._socket.receive()
-            if message["type"] == "websocket.disconnect":
-                raise SessionEndError(None)
-            self._active_s = self._clock()
-            self._has_spoken = True
-            self._count_message()
-            text = message.get("text")
-            if text is not None:
-                self._take_text(text)
-            else:
-                self._take_frame(message.get("bytes") or b"")
-            n_messages += 1
-            if n_messages % FAIR_MESSAGES == 0:
-                await asyncio.sleep(0)
+    def on_text(self, message: str) -> None:
+        """Obey an event."""
+        obey(message, parse_client_event, self._perform, self._outlet)
 
-    def _count_message(self) -> None:
-        n_left = self._bucket.take(self._clock())
-        limit = f"{self._config.max_messages_per_s:g} messages per second"
-        if n_left < -self._bucket.burst:
-            raise SessionEndError(CLOSE_POLICY, f"more than {limit}")
-        if n_left < 0 and not self._is_over_rate:
-            self._outlet.error(
-                ProtocolError("rate_limited", f"more than {limit}; slow down or be closed"),
-                "rate_limit_error",
-            )
-        self._is_over_rate = n_left < 0
-
-    def _take_text(self, text: str) -> None:
-        event: ClientEvent | None = None
-        try:
-            event = parse_client_event(text)
-            self._perform(event)
-        except ProtocolError as fault:
-            if event is not None:
-                fault.event_id = event.event_id
-            self._outlet.error(fault)
-
-    def _take_frame(self, message: bytes) -> None:
+    def on_bytes(self, message: bytes) -> None:
+        """Refuse audio, in words."""
         try:
             parse_audio_frame(message)
             raise ProtocolError("unexpected_audio", "this socket takes text, not audio")
         except ProtocolError as fault:
             self._outlet.error(fault)
+
+    def on_paused(self, is_paused: bool) -> None:
+        """Hold back the response that speaks, or let it go on."""
+        if self._responses:
+            self._responses[0].set_paused(is_paused)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is being spoken."""
+        return bool(self._responses)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether every response waits for text."""
+        return all(response.is_waiting_for_text for response in self._responses)
 
     def _perform(self, event: ClientEvent) -> None:
         match event:
@@ -245,7 +175,7 @@ class SpeechSession:
             raise ProtocolError("response_ended", message)
 
     def _create(self, patch: ResponsePatch) -> SpeechResponse:
-        if self._is_stopping:
+        if self._link.is_stopping:
             raise ProtocolError("server_stopping", "the server is stopping; connect again")
         n_max = self._config.max_queued_responses
         if len(self._responses) > n_max:
@@ -267,7 +197,7 @@ class SpeechSession:
             workers=self._gateway.workers,
             config=self._config,
             metrics=self._gateway.metrics,
-            clock=self._clock,
+            clock=self._gateway.clock,
         )
         response.announce()
         self._open = response
@@ -305,86 +235,11 @@ class SpeechSession:
                 self._arrived.clear()
                 await self._arrived.wait()
             response = self._responses[0]
-            response.set_paused(self._queue.is_paused)
+            response.set_paused(self._link.queue.is_paused)
             await response.run()
             self._responses.popleft()
-            self._active_s = self._clock()
-
-    async def _send_loop(self) -> None:
-        bytes_sent = self._gateway.metrics.bytes_sent
-        n_audio, n_events = bytes_sent.labels("audio"), bytes_sent.labels("events")
-        while True:
-            outgoing = await self._queue.get()
-            self._send_began_s = self._clock()
-            await self._send(outgoing.message)
-            self._send_began_s = None
-            (n_audio if isinstance(outgoing.message, bytes) else n_events).inc(
-                len(outgoing.message)
-            )
-            self._queue.sent(outgoing)
-
-    async def _send(self, message: str | bytes) -> None:
-        try:
-            if isinstance(message, bytes):
-                await self._socket.send_bytes(message)
-            else:
-                await self._socket.send_text(message)
-        except WebSocketDisconnect:
-            raise SessionEndError(None) from None
-
-    def _set_paused(self, is_paused: bool) -> None:
-        if is_paused:
-            self._gateway.metrics.pauses.inc()
-        if self._responses:
-            self._responses[0].set_paused(is_paused)
-
-    # Its end.
-
-    async def _watch(self) -> None:
-        while True:
-            self.check(self._clock())
-            await asyncio.sleep(WATCH_TICK_S)
-
-    def check(self, now_s: float) -> None:
-        """End the session if it is time to.
-
-        Raises:
-            SessionEndError: the client does not read, does not speak, or the server stops.
-        """
-        limits = self._config.send
-        patience_s = limits.hard_blocked_s if self._queue.is_over_hard_mark else limits.blocked_s
-        if self._send_began_s is not None and now_s - self._send_began_s > patience_s:
-            reason = f"client took nothing for {patience_s:g} s"
-            raise SessionEndError(CLOSE_TRY_AGAIN, reason)
-        is_speaking = any(not response.is_waiting_for_text for response in self._responses)
-        if self._must_stop_now or (self._is_stopping and not self._responses):
-            raise SessionEndError(CLOSE_GOING_AWAY, "server is stopping")
-        if not self._has_spoken and now_s - self._opened_s > self._config.first_message_timeout_s:
-            reason = f"no message within {self._config.first_message_timeout_s:g} s"
-            raise SessionEndError(CLOSE_POLICY, reason)
-        if not is_speaking and now_s - self._active_s > self._config.idle_timeout_s:
-            raise SessionEndError(CLOSE_NORMAL, f"idle for {self._config.idle_timeout_s:g} s")
-
-    async def _close(self, end: SessionEndError) -> None:
-        if end.code is None:
-            return
-        self._gateway.metrics.closes.labels(str(end.code)).inc()
-        logger.info("%s: closed with %d, %s", self.session_id, end.code, end.reason)
-        try:
-            async with asyncio.timeout(LAST_WORD_S):
-                if end.code != CLOSE_TRY_AGAIN:
-                    for message in self._queue.drain_events():
-                        await self._send(message)
-                await self._socket.close(end.code, end.reason)
-        except (TimeoutError, SessionEndError, WebSocketDisconnect, RuntimeError):
-            # The client left, or takes nothing: it will see a broken connection.
-            logger.debug("%s: no last word", self.session_id)
+            self._link.touch()
 
     def _info(self) -> SessionInfo:
         spec = self._gateway.specs[self._settings.model]
         return session_info(self.session_id, self._settings, spec, self._config)
-
-
-def _first_end(group: BaseExceptionGroup[SessionEndError]) -> SessionEndError:
-    first = group.exceptions[0]
-    return _first_end(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,257 @@
+"""One accepted WebSocket: receive loop, send loop, watch, and the last word. Event loop only.
+
+What is said over the socket is its handler's business; every lane uses this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from realtime.errors import ProtocolError
+from realtime.gateway import Gateway
+from realtime.limits import TokenBucket
+from realtime.outlet import Outlet
+from realtime.protocol import (
+    CLOSE_GOING_AWAY,
+    CLOSE_INTERNAL,
+    CLOSE_NORMAL,
+    CLOSE_POLICY,
+    CLOSE_TRY_AGAIN,
+)
+from realtime.send_queue import SendQueue
+
+logger = logging.getLogger(__name__)
+
+WATCH_TICK_S: Final = 0.2
+LAST_WORD_S: Final = 1.0
+FAIR_MESSAGES: Final = 32
+"""Messages of one client that may be handled before other sockets get a turn."""
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
+
+
+class SessionEndError(Exception):
+    """The session is over. `code` None: the client has left, there is nobody to tell."""
+
+    def __init__(self, code: int | None, reason: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class SocketHandler(Protocol):
+    """What a session does with its socket."""
+
+    def on_text(self, message: str) -> None:
+        """A text message came."""
+        ...
+
+    def on_bytes(self, message: bytes) -> None:
+        """A binary message came."""
+        ...
+
+    def on_paused(self, is_paused: bool) -> None:
+        """The client reads too slowly, or does so no more."""
+        ...
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is under way that a stop of the server waits for."""
+        ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing can go on until the client says more: its idle time counts."""
+        ...
+
+
+class SocketLink:
+    """A socket and its loops.
+
+    Args:
+        name: of the session, for logs and tasks.
+        socket: accepted.
+        gateway: what sessions share.
+        handler: of its messages.
+    """
+
+    def __init__(
+        self, name: str, socket: WebSocket, gateway: Gateway, handler: SocketHandler
+    ) -> None:
+        self._name = name
+        self._socket = socket
+        self._gateway = gateway
+        self._config = gateway.config
+        self._clock = gateway.clock
+        self._handler = handler
+        self.queue = SendQueue(gateway.config.send, self._set_paused)
+        self.outlet = Outlet(self.queue, gateway.metrics)
+        self._opened_s = self._active_s = self._clock()
+        self._has_spoken = False
+        self._bucket = TokenBucket(
+            rate_per_s=self._config.max_messages_per_s,
+            burst=self._config.message_burst,
+            now_s=self._opened_s,
+        )
+        self._is_over_rate = False
+        self._send_began_s: float | None = None
+        self.is_stopping = False
+        self._must_stop_now = False
+
+    def request_stop(self) -> None:
+        """End once the handler has no work."""
+        self.is_stopping = True
+
+    def stop_now(self) -> None:
+        """End at once."""
+        self._must_stop_now = True
+
+    def touch(self) -> None:
+        """Something was done for the client: its idle time starts again."""
+        self._active_s = self._clock()
+
+    async def run(self, loops: Sequence[Loop]) -> None:
+        """Run the socket's loops and the handler's own until one ends the session; then close."""
+        end = SessionEndError(CLOSE_INTERNAL, "internal error")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for loop in (self._receive_loop, self._send_loop, self._watch, *loops):
+                    tasks.create_task(loop(), name=f"{self._name} {loop.__name__}")
+        except* SessionEndError as group:
+            end = first_of(group)
+        except* Exception:
+            logger.exception("%s: ended by a fault of ours", self._name)
+        await self._close(end)
+
+    async def _receive_loop(self) -> None:
+        n_messages = 0
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                raise SessionEndError(None)
+            self.touch()
+            self._has_spoken = True
+            self._count_message()
+            text = message.get("text")
+            if text is not None:
+                self._handler.on_text(text)
+            else:
+                self._handler.on_bytes(message.get("bytes") or b"")
+            n_messages += 1
+            if n_messages % FAIR_MESSAGES == 0:
+                await asyncio.sleep(0)
+
+    def _count_message(self) -> None:
+        n_left = self._bucket.take(self._clock())
+        limit = f"{self._config.max_messages_per_s:g} messages per second"
+        if n_left < -self._bucket.burst:
+            raise SessionEndError(CLOSE_POLICY, f"more than {limit}")
+        if n_left < 0 and not self._is_over_rate:
+            self.outlet.error(
+                ProtocolError("rate_limited", f"more than {limit}; slow down or be closed"),
+                "rate_limit_error",
+            )
+        self._is_over_rate = n_left < 0
+
+    async def _send_loop(self) -> None:
+        bytes_sent = self._gateway.metrics.bytes_sent
+        n_audio, n_events = bytes_sent.labels("audio"), bytes_sent.labels("events")
+        while True:
+            outgoing = await self.queue.get()
+            self._send_began_s = self._clock()
+            await self._send(outgoing.message)
+            self._send_began_s = None
+            (n_audio if isinstance(outgoing.message, bytes) else n_events).inc(
+                len(outgoing.message)
+            )
+            self.queue.sent(outgoing)
+
+    async def _send(self, message: str | bytes) -> None:
+        try:
+            if isinstance(message, bytes):
+                await self._socket.send_bytes(message)
+            else:
+                await self._socket.send_text(message)
+        except WebSocketDisconnect:
+            raise SessionEndError(None) from None
+
+    def _set_paused(self, is_paused: bool) -> None:
+        if is_paused:
+            self._gateway.metrics.pauses.inc()
+        self._handler.on_paused(is_paused)
+
+    async def _watch(self) -> None:
+        while True:
+            self.check(self._clock())
+            await asyncio.sleep(WATCH_TICK_S)
+
+    def check(self, now_s: float) -> None:
+        """End the session if it is time to.
+
+        Raises:
+            SessionEndError: the client does not read, does not speak, or the server stops.
+        """
+        limits = self._config.send
+        patience_s = limits.hard_blocked_s if self.queue.is_over_hard_mark else limits.blocked_s
+        if self._send_began_s is not None and now_s - self._send_began_s > patience_s:
+            reason = f"client took nothing for {patience_s:g} s"
+            raise SessionEndError(CLOSE_TRY_AGAIN, reason)
+        if self._must_stop_now or (self.is_stopping and not self._handler.has_work):
+            raise SessionEndError(CLOSE_GOING_AWAY, "server is stopping")
+        if not self._has_spoken and now_s - self._opened_s > self._config.first_message_timeout_s:
+            reason = f"no message within {self._config.first_message_timeout_s:g} s"
+            raise SessionEndError(CLOSE_POLICY, reason)
+        if self._handler.is_waiting and now_s - self._active_s > self._config.idle_timeout_s:
+            raise SessionEndError(CLOSE_NORMAL, f"idle for {self._config.idle_timeout_s:g} s")
+
+    async def _close(self, end: SessionEndError) -> None:
+        if end.code is None:
+            return
+        self._gateway.metrics.closes.labels(str(end.code)).inc()
+        logger.info("%s: closed with %d, %s", self._name, end.code, end.reason)
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                if end.code != CLOSE_TRY_AGAIN:
+                    for message in self.queue.drain_events():
+                        await self._send(message)
+                await self._socket.close(end.code, end.reason)
+        except (TimeoutError, SessionEndError, WebSocketDisconnect, RuntimeError):
+            # The client left, or takes nothing: it will see a broken connection.
+            logger.debug("%s: no last word", self._name)
+
+
+class _Identified(Protocol):
+    @property
+    def event_id(self) -> str | None: ...
+
+
+Event = TypeVar("Event", bound=_Identified)
+Fault = TypeVar("Fault", bound=BaseException)
+
+
+def obey(
+    message: str,
+    parse: Callable[[str], Event],
+    perform: Callable[[Event], None],
+    outlet: Outlet,
+) -> None:
+    """Read a text message and do what it says; a fault of the client's becomes an error event."""
+    event: Event | None = None
+    try:
+        event = parse(message)
+        perform(event)
+    except ProtocolError as fault:
+        if event is not None:
+            fault.event_id = event.event_id
+        outlet.error(fault)
+
+
+def first_of(group: BaseExceptionGroup[Fault]) -> Fault:
+    """The first exception in a group of groups."""
+    first = group.exceptions[0]
+    return first_of(first) if isinstance(first, BaseExceptionGroup) else first

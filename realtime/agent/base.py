@@ -11,7 +11,7 @@ Order of one reply: any number of `TextDelta`, `AudioDelta` and `FunctionCall`, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
@@ -21,6 +21,8 @@ from realtime.playout import PlayoutClock
 
 HEARD_RATE_HZ: Final = 16_000
 """Sample rate of everything that a user said, once it is inside the server."""
+FRAME_SAMPLES: Final = 512
+"""Samples of one frame of voice activity: 32 ms."""
 
 Role = Literal["system", "user", "assistant"]
 Stage = Literal["transcriber", "text_model", "speech_model"]
@@ -273,4 +275,41 @@ class Agent(Protocol):
 
     def reply(self, request: ReplyRequest, playout: PlayoutClock) -> Reply:
         """Start to answer. `playout` is the session's, of this reply: to be read, not written."""
+        ...
+
+
+# What hears the user, whoever answers.
+
+
+class VoiceTrack(Protocol):
+    """Voice activity of one stream of audio."""
+
+    async def probabilities(self, pcm: Pcm) -> Sequence[float]:
+        """How likely each frame holds speech, 0 to 1.
+
+        Args:
+            pcm: whole frames of `FRAME_SAMPLES` at `HEARD_RATE_HZ`, following those before. One
+                call at a time.
+        """
+        ...
+
+
+class VoiceDetector(Protocol):
+    """Finds voices in audio; shared by all sessions."""
+
+    def open_track(self) -> VoiceTrack:
+        """Start on a new stream of audio."""
+        ...
+
+
+class EndOfTurnJudge(Protocol):
+    """Tells a finished question from a pause for thought."""
+
+    async def completeness(self, pcm: Pcm) -> float:
+        """How likely the speaker has finished, 0 to 1.
+
+        Args:
+            pcm: the turn so far with the pause after it, float32 `(n,)` at `HEARD_RATE_HZ`; only
+                its last seconds count.
+        """
         ...

@@ -1,7 +1,7 @@
 """Stage `evaluate`: the figures of the model card, from the shipped weights.
 
 WER and failures on held-out sentences, spread of pitch and duration against the teacher's, and
-what the codes carry. Results go to training-work/evaluation.json.
+what the codes carry. Results go to training-work/evaluation-*.json.
 """
 
 import json
@@ -12,11 +12,21 @@ import numpy as np
 from models.pico.front import text_to_units
 from models.pico.training import heldout, measure, prep
 from models.pico.training.codec import decode
-from models.pico.training.common import BOA_ID, BOS_ID, SAMPLE_RATE_HZ, WEIGHTS, WORK, console
+from models.pico.training.common import (
+    ABSENT,
+    BOA_ID,
+    BOS_ID,
+    SAMPLE_RATE_HZ,
+    WEIGHTS,
+    WORK,
+    console,
+)
 from models.pico.training.listen import Listener
 from models.pico.training.speak import Settings, Take, Voice
 from models.pico.training.teacher import NOISE_SCALE, NOISE_W, Teacher
 
+Row = dict[str, Any]
+SETS = {"test": heldout.TEST, "dev": heldout.DEV, "more": heldout.MORE}
 TOO_LONG = 1.5
 SILENT_RMS = 0.02
 _N_SPREAD, _N_TAKES, _N_TAKE_SENTENCES = 100, 4, 25
@@ -47,7 +57,7 @@ def teacher_waves(
     return [voice.vocoder(teacher.speak(p, noise, noise_w).latents) for p in prompts]
 
 
-def error_row(listener: Listener, texts: list[str], waves: list[np.ndarray]) -> dict[str, Any]:
+def error_row(listener: Listener, texts: list[str], waves: list[np.ndarray]) -> Row:
     """Return WER in percent and its counts."""
     result, pairs = listener.word_errors(texts, waves)
     return {
@@ -58,11 +68,12 @@ def error_row(listener: Listener, texts: list[str], waves: list[np.ndarray]) -> 
     }  # fmt: skip
 
 
-def failures(
-    takes: list[Take], waves: list[np.ndarray], teacher: list[np.ndarray], max_stay: int
-) -> dict[str, Any]:
-    """Count takes that miss their stop, hold a unit to the clamp, are silent or far too long."""
-    ratios = np.array([len(w) / len(t) for w, t in zip(waves, teacher, strict=True)])
+def failures(takes: list[Take], waves: list[np.ndarray], expected: list[int], max_stay: int) -> Row:
+    """Count takes that miss their stop, hold a unit to the clamp, are silent or far too long.
+
+    `expected` is the teacher's length in samples at noise 0.
+    """
+    ratios = np.array([len(w) / n for w, n in zip(waves, expected, strict=True)])
     stopped = [t.pointer[-1] == len(t.prompt) - 2 for t in takes]
     return {
         "takes": len(takes),
@@ -105,7 +116,7 @@ def take_spread(waves: list[list[np.ndarray]]) -> dict[str, float]:
     }
 
 
-def spread(voice: Voice, settings: Settings) -> dict[str, Any]:
+def spread(voice: Voice, settings: Settings) -> Row:
     """Compare liveliness of pico and teacher on 100 sentences and over takes of 25."""
     texts = heldout.MORE[:_N_SPREAD]
     prompts = [prompt_of(t) for t in texts]
@@ -126,20 +137,25 @@ def spread(voice: Voice, settings: Settings) -> dict[str, Any]:
     return {"sentences": len(texts), **rows, "takes": takes}
 
 
-def codes_carry(voice: Voice) -> dict[str, Any]:
+def codes_carry(voice: Voice) -> Row:
     """Resynthesize 100 unseen teacher renderings with their codes, shuffled ones, and none."""
     speech = prep.load(0)
     assert speech.codes is not None, "the stage `codes` writes them"
     rng = np.random.default_rng(5)
     rows: dict[str, list[float]] = {}
-    correlation: dict[str, list[float]] = {}
+    gaps: dict[str, list[float]] = {}
     for u in range(100):
         s = speech.steps(u)
         codes = np.asarray(speech.codes[s]).astype(np.int64)
         want = voice.vocoder(decode(speech.x[s].astype(np.float32), voice.codec))
-        variants = {"teacher codes": codes, "shuffled codes": codes[rng.permutation(len(codes))],
-                    "first book only": codes.copy(), "no codes": np.full_like(codes, 1024)}  # fmt: skip
-        variants["first book only"][:, 1:] = 1024
+        first = codes.copy()
+        first[:, 1:] = ABSENT
+        variants = {
+            "teacher codes": codes,
+            "first book only": first,
+            "shuffled codes": codes[rng.permutation(len(codes))],
+            "no codes": np.full_like(codes, ABSENT),
+        }
         for name, chosen in variants.items():
             take = Take(prompt=speech.prompt(u), pointer=speech.pointer[s], stay=speech.stay[s],
                         codes=chosen, forced=0)  # fmt: skip
@@ -148,15 +164,15 @@ def codes_carry(voice: Voice) -> dict[str, Any]:
             f0, f0_want = measure.pitch_hz(wave), measure.pitch_hz(want)
             if len(f0) > 8 and len(f0_want) > 8:
                 gap = abs(np.median(f0) - np.median(f0_want))
-                correlation.setdefault(name, []).append(float(gap))
+                gaps.setdefault(name, []).append(float(gap))
     return {
         "log_mel_l1": {k: round(float(np.mean(v)), 4) for k, v in rows.items()},
-        "median_f0_gap_hz": {k: round(float(np.mean(v)), 2) for k, v in correlation.items()},
+        "median_f0_gap_hz": {k: round(float(np.mean(v)), 2) for k, v in gaps.items()},
         "utterances": len(rows["no codes"]),
     }
 
 
-def seeds_differ(voice: Voice, settings: Settings) -> dict[str, Any]:
+def seeds_differ(voice: Voice, settings: Settings) -> Row:
     """Show that one seed repeats itself and two differ."""
     prompts = [prompt_of(t) for t in heldout.DEV[:10]]
     first, again, other = (voice.speak(prompts, settings, seed) for seed in (1, 1, 2))
@@ -171,40 +187,55 @@ def seeds_differ(voice: Voice, settings: Settings) -> dict[str, Any]:
             "equal_other_seed": same(first, other)}  # fmt: skip
 
 
-def sentences(voice: Voice, settings: Settings, name: str, listener: Listener) -> dict[str, Any]:
-    """WER and failures on one held-out set, pico and teacher."""
-    texts = {"test": heldout.TEST, "dev": heldout.DEV, "more": heldout.MORE}[name]
-    prompts = [prompt_of(t) for t in texts]
-    row: dict[str, Any] = {"sentences": len(texts)}
-    teacher = teacher_waves(voice, prompts, 11, NOISE_SCALE, NOISE_W)
-    row["teacher"] = error_row(listener, texts, teacher)
+def teacher_row(voice: Voice, name: str, prompts: list[list[int]], listener: Listener) -> Row:
+    """Return the teacher's WER on one set, kept until the text front changes."""
+    path = WORK / f"evaluation-teacher-{name}.json"
+    if path.exists():
+        found: Row = json.loads(path.read_text(encoding="utf-8"))
+        if found["prompts"] == prompts:
+            return found
+    lively = teacher_waves(voice, prompts, 11, NOISE_SCALE, NOISE_W)
     still = teacher_waves(voice, prompts, 12, 0.0, 0.0)
-    row["teacher_noise_0"] = error_row(listener, texts, still)
+    found = {
+        "prompts": prompts,
+        "lengths": [len(w) for w in still],
+        "teacher": error_row(listener, SETS[name], lively),
+        "teacher_noise_0": error_row(listener, SETS[name], still),
+    }
+    path.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+    return found
+
+
+def sentences(voice: Voice, settings: Settings, name: str) -> Row:
+    """WER and failures on one held-out set, pico and teacher."""
+    listener = Listener()
+    texts = SETS[name]
+    prompts = [prompt_of(t) for t in texts]
+    known = teacher_row(voice, name, prompts, listener)
+    row: Row = {"sentences": len(texts)}
+    row |= {who: known[who] for who in ("teacher", "teacher_noise_0")}
     for seed in (0, 1) if name != "more" else (0,):
         takes = voice.speak(prompts, settings, seed)
         waves = [voice.wave(t) for t in takes]
         row[f"pico_seed_{seed}"] = error_row(listener, texts, waves)
-        row[f"failures_seed_{seed}"] = failures(takes, waves, still, settings.max_stay)
+        row[f"failures_seed_{seed}"] = failures(takes, waves, known["lengths"], settings.max_stay)
     return row
 
 
 def run(which: str) -> None:
-    """Measure and write the figures; `which` is test, dev, more, or all."""
+    """Measure and write training-work/evaluation-{name}.json; `which` is a name or all."""
     voice, settings = load_voice()
-    path = WORK / "evaluation.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    listener = Listener()
-    for name in ("test", "dev", "more") if which == "all" else (which,):
-        found[name] = sentences(voice, settings, name, listener)
-        for who, row in found[name].items():
+    for name in (*SETS, "codes", "spread", "seeds") if which == "all" else (which,):
+        if name in SETS:
+            found = sentences(voice, settings, name)
+        elif name == "codes":
+            found = codes_carry(voice)
+        else:
+            found = {"spread": spread, "seeds": seeds_differ}[name](voice, settings)
+        for who, row in found.items():
             shown = (
                 {k: v for k, v in row.items() if k != "missed"} if isinstance(row, dict) else row
             )
             console.print(f"{name} {who}: {shown}")
-    if which == "all":
-        found["seeds"] = seeds_differ(voice, settings)
-        found["codes"] = codes_carry(voice)
-        found["spread"] = spread(voice, settings)
-        for name in ("seeds", "codes", "spread"):
-            console.print(name, found[name])
-    path.write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
+        path = WORK / f"evaluation-{name}.json"
+        path.write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")

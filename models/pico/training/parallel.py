@@ -127,7 +127,7 @@ def train(job: Job, rank: int) -> None:
             loss.backward()  # type: ignore[no-untyped-call] # torch's own
             # Rank 0's clock rules, so that all ranks leave the loop together.
             elapsed = time.monotonic() - start
-            done = average(elapsed if rank == 0 else 0.0) * N_RANKS / job.budget_s
+            done = average(elapsed if rank == 0 else 0.0) * dist.get_world_size() / job.budget_s
             nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
             optimizer.step()
             step += 1

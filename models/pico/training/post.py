@@ -134,7 +134,7 @@ def run_post(minutes: float) -> None:
 def nearest(x: Tensor, book: Tensor) -> Tensor:
     """Return the index of the closest entry of `book` (K, D) for each row of x (N, D)."""
     offset = 0.5 * book.square().sum(1)
-    return torch.cat([(part @ book.T - offset).argmax(1) for part in torch.split(x, 8192)])  # type: ignore[no-untyped-call]
+    return torch.cat([(part @ book.T - offset).argmax(1) for part in torch.split(x, 8192)])
 
 
 def k_means(x: Tensor, n_entries: int, generator: torch.Generator) -> Tensor:

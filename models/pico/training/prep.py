@@ -1,5 +1,6 @@
 """Stage `prep`: coordinates and alignment of all speech, flat in memory-mapped files."""
 
+import multiprocessing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,33 +81,42 @@ def _shard(
 
 
 def run() -> None:
-    """Prepare every shift."""
+    """Prepare every shift, each in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_prepare, args=(shift,)) for shift in SHIFTS]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0, "a worker failed; its error is above"
+
+
+def _prepare(shift: int) -> None:
     constants = codec.load()
     shards = sorted(int(p.stem) for p in shard_path(0).parent.glob("????.npz"))
-    for shift in SHIFTS:
-        xs, pointers, prompts = [], [], []
-        with progress() as bar:
-            task = bar.add_task(f"prep, shift {shift}", total=len(shards), note="")
-            for shard in shards:
-                for x, pointer, prompt in _shard(shard, shift, constants):
-                    xs.append(x)
-                    pointers.append(pointer)
-                    prompts.append(prompt)
-                bar.advance(task)
-        folder(shift).mkdir(exist_ok=True)
-        stays = [align.stays(p) for p in pointers]
-        windows = [align.window(p, q) for p, q in zip(prompts, pointers, strict=True)]
-        arrays = {
-            "x": np.concatenate(xs),
-            "pointer": np.concatenate(pointers),
-            "stay": np.concatenate(stays),
-            "window": np.concatenate(windows).astype(np.uint8),
-            "start": np.cumsum([0, *map(len, xs)]),
-            "prompts": np.concatenate(prompts),
-            "p_start": np.cumsum([0, *map(len, prompts)]),
-        }
-        for name, array in arrays.items():
-            np.save(folder(shift) / f"{name}.npy", array)
-        longest = np.percentile(arrays["stay"], [99, 99.9, 99.99, 100])
-        console.print(f"shift {shift}: {len(xs)} utterances, {len(arrays['x'])} steps, "
-                      f"stay p99 / p99.9 / p99.99 / max {longest}")  # fmt: skip
+    xs, pointers, prompts = [], [], []
+    with progress() as bar:
+        task = bar.add_task(f"prep, shift {shift}", total=len(shards), note="")
+        for shard in shards:
+            for x, pointer, prompt in _shard(shard, shift, constants):
+                xs.append(x)
+                pointers.append(pointer)
+                prompts.append(prompt)
+            bar.advance(task)
+    folder(shift).mkdir(exist_ok=True)
+    stays = [align.stays(p) for p in pointers]
+    windows = [align.window(p, q) for p, q in zip(prompts, pointers, strict=True)]
+    arrays = {
+        "x": np.concatenate(xs),
+        "pointer": np.concatenate(pointers),
+        "stay": np.concatenate(stays),
+        "window": np.concatenate(windows).astype(np.uint8),
+        "start": np.cumsum([0, *map(len, xs)]),
+        "prompts": np.concatenate(prompts),
+        "p_start": np.cumsum([0, *map(len, prompts)]),
+    }
+    for name, array in arrays.items():
+        np.save(folder(shift) / f"{name}.npy", array)
+    longest = np.percentile(arrays["stay"], [99, 99.9, 99.99, 100])
+    console.print(f"shift {shift}: {len(xs)} utterances, {len(arrays['x'])} steps, "
+                  f"stay p99 / p99.9 / p99.99 / max {longest}")  # fmt: skip

@@ -1,7 +1,6 @@
 """Stage `synth`: the teacher speaks the corpus (two one-thread processes, resumable by shard)."""
 
 import multiprocessing
-import time
 from multiprocessing.queues import Queue
 from pathlib import Path
 from queue import Empty
@@ -77,6 +76,12 @@ def synthesize_shard(teacher: "Teacher", rows: list[dict[str, Any]], shard: int)
     return sum(len(s.latents) for s in spoken) * HOP / SAMPLE_RATE_HZ
 
 
+def hours_of(shard: int) -> float:
+    """Return the hours of speech of a stored shard."""
+    with np.load(shard_path(shard)) as data:
+        return float(data["n_frames"].sum()) * HOP / SAMPLE_RATE_HZ / 3600
+
+
 def _work(rows: list[dict[str, Any]], shards: list[int], done: "Queue[float]") -> None:
     from models.pico.training.teacher import Teacher
 
@@ -93,11 +98,13 @@ def run(max_hours: float = 16.0) -> None:
     missing = [s for s in range(n_shards) if not shard_path(s).exists()]
     console.print(f"{len(missing)} of {n_shards} shards to speak")
     context = multiprocessing.get_context("spawn")
-    hours = 0.0
+    hours = sum(hours_of(s) for s in range(n_shards) if shard_path(s).exists())
     with progress() as bar:
         task = bar.add_task("synthesis", total=len(missing), note="")
         # Few shards at a time, so that the limit in hours is kept.
         for group in batches_of(missing, 4 * N_WORKERS):
+            if hours >= max_hours:
+                break
             done: Queue[float] = context.Queue()
             parts = [group[i::N_WORKERS] for i in range(N_WORKERS)]
             workers = [context.Process(target=_work, args=(rows, p, done)) for p in parts if p]
@@ -114,6 +121,4 @@ def run(max_hours: float = 16.0) -> None:
                 bar.update(task, advance=1, note=f"{hours:.2f} h of speech")
             for worker in workers:
                 worker.join()
-            if hours >= max_hours:
-                break
-    console.print(f"synthesis: {hours:.2f} h new, {time.monotonic():.0f} s on the clock")
+    console.print(f"synthesis: {hours:.2f} h of speech")

@@ -242,11 +242,12 @@ def _engines(names: Sequence[str], config: EngineConfig, threads: int) -> Iterat
         from engine.thread import EngineThread
         from models import registry
 
-        relays = {name: EventRelay() for name in dict.fromkeys(names)}
-        loops = []
-        for name, relay in relays.items():
+        relays, loops = {}, []
+        for name in dict.fromkeys(names):
             progress.update(task, advance=1, description=f"Loading {name}")
-            loops.append(EngineLoop(registry.load(name), config, relay, time.monotonic))
+            loaded = registry.load(name)
+            relay = relays[loaded.spec.name] = EventRelay()
+            loops.append(EngineLoop(loaded, config, relay, time.monotonic))
         progress.update(task, advance=1, description="Warming up")
         thread = EngineThread(loops)
         thread.start()

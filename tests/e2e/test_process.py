@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,43 @@ def test_standard_input_is_spoken(toy_url):
     report = json.loads(answer.stdout)
     assert report["status"] == "completed"
     assert report["audio_s"] == pytest.approx(12 * 0.08)  # the toy: 80 ms a character
+
+
+def test_a_cancelled_response_is_cut_exactly_and_the_next_one_is_whole(toy_url):
+    """What was announced is what came, also where the server dropped packets that waited."""
+
+    async def run():
+        async with SpeechClient(toy_url) as client:
+            first = await client.speak("A text of some length, to be cut. " * 20)
+            n_samples = 0
+            async for pcm in first:
+                n_samples += len(pcm)
+                if n_samples > 24_000 and not first.is_over:
+                    await first.cancel()
+            second = await client.speak("Twelve chars")
+            return n_samples, first.result, len(await second.pcm()), second.result
+
+    n_samples, first, n_second, second = asyncio.run(run())
+    assert first.response.status == "cancelled"
+    assert n_samples == first.n_samples == first.response.usage.n_samples
+    assert first.audio_s < 20 * 34 * 0.08
+    assert second.response.status == "completed"
+    assert n_second == 12 * 1920
+
+
+def test_the_documented_python_example_runs(toy_url):
+    document = Path(__file__).parents[2] / "docs/protocol.md"
+    example = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)[0]
+    assert "ws://127.0.0.1:8765" in example
+    answer = subprocess.run(
+        [sys.executable, "-c", example.replace("ws://127.0.0.1:8765", toy_url)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert re.fullmatch(r"first sound after \d+ ms\n", answer.stdout)
 
 
 def test_the_page_and_what_it_needs_are_served(toy_url):

@@ -26,6 +26,9 @@ FOX = "The quick brown fox jumps over the lazy dog."
 FOX_WORDS = "the quick brown fox jumps over the lazy dog"
 MAX_WER = 0.23  # two words of nine: Whisper base itself errs on good recordings
 OPUS_RATE_HZ = 48_000
+# The frames of two takes are the same; the sizes of the chunks in which they become samples follow
+# the clock, and the batch follows the company. Both round differently, by a step of 16 bits.
+MAX_STEP = 2 / 32768
 
 
 def decode_with_pyav(packets: list[bytes]) -> np.ndarray:
@@ -66,6 +69,10 @@ def speak_pcm(url: str, text: str, **overrides: object):
     return asyncio.run(run())
 
 
+def is_same_take(one: np.ndarray, other: np.ndarray) -> bool:
+    return len(one) == len(other) and float(np.abs(one - other).max()) <= MAX_STEP
+
+
 def test_words_go_in_and_the_same_words_come_out(pico_url, read_back):
     packets, started, result = speak_packets(pico_url, FOX)
     pcm = decode_with_pyav(packets)
@@ -95,8 +102,8 @@ def test_speech_begins_while_it_is_still_being_generated(pico_url):
 
 def test_two_takes_with_one_seed_are_the_same_and_another_seed_is_not(pico_url):
     takes = [speak_pcm(pico_url, FOX, options={"seed": seed})[0] for seed in (7, 7, 8)]
-    assert np.array_equal(takes[0], takes[1])
-    assert not np.array_equal(takes[0], takes[2])
+    assert is_same_take(takes[0], takes[1])
+    assert not is_same_take(takes[0], takes[2])
 
 
 def test_company_does_not_change_a_take(pico_url):
@@ -119,9 +126,7 @@ def test_company_does_not_change_a_take(pico_url):
             return pcm
 
     in_company = asyncio.run(run())
-    assert len(in_company) == len(alone)
-    # Batched matrix products round differently; one step of 16 bits is what that may show as.
-    assert np.abs(in_company - alone).max() <= 2 / 32768
+    assert is_same_take(in_company, alone)
 
 
 def test_streamed_text_is_spoken_as_one(pico_url, read_back):

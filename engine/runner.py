@@ -151,7 +151,7 @@ class Runner:
         columns = list(given.unbind(1))
         for idx, column_logits in zip(self._backbone_columns, logits, strict=True):
             if self._is_filled(rows, idx, "sampled"):
-                drawn, is_sound = self._draw(column_logits, idx, draws)
+                drawn, is_sound = self._sampler.draw(column_logits, idx, draws)
                 is_ok &= is_sound | ~is_drawn[:, idx]
                 columns[idx] = torch.where(is_drawn[:, idx], drawn, given[:, idx])
         if self._depth_columns and self._is_filled(rows, self._depth_columns[0], "depth"):
@@ -173,13 +173,6 @@ class Runner:
             merged = merge_guidance(raw.float(), guide if is_guided else None, n_streams)
             by_column.append(self._sampler.shape(merged, idx, draws))
         return by_column
-
-    def _draw(self, logits: Tensor, idx: int, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Ids (B,) of a column, and whether each row had sound logits to draw from (B,).
-
-        The largest logit tells all: it is NaN if any is, and -inf if no id is left.
-        """
-        return self._sampler.draw(logits, idx, draws), logits.amax(dim=1).isfinite()
 
     def _draw_depth(
         self,
@@ -204,7 +197,8 @@ class Runner:
             x = model.depth_step(model.depth_embed(position, hidden, both), position, cache)
             raw = model.depth_head(position, x).float()
             merged = merge_guidance(raw, guide if idx in self._guided_columns else None, n_streams)
-            ids, is_sound = self._draw(self._sampler.shape(merged, idx, draws), idx, draws)
+            shaped = self._sampler.shape(merged, idx, draws)
+            ids, is_sound = self._sampler.draw(shaped, idx, draws)
             is_ok &= is_sound | ~is_drawn[:, idx]
             columns[idx] = torch.where(is_drawn[:, idx], ids, columns[idx])
         return is_ok

@@ -119,11 +119,17 @@ class Sampler:
             logits = logits.masked_fill(forbidden[draws.phase], NEVER)
         return logits
 
-    def draw(self, logits: Tensor, column_idx: int, draws: Draws) -> Tensor:
-        """Draw one id (B,) from `logits` (B, V_c) of a column."""
-        likeliest = logits.argmax(dim=-1)
+    def draw(self, logits: Tensor, column_idx: int, draws: Draws) -> tuple[Tensor, Tensor]:
+        """Draw one id (B,) from `logits` (B, V_c) of a column.
+
+        Returns:
+            The ids, and whether each row was sound (B,): its largest logit is NaN if any is, and
+            -inf if no id is left. An unsound row still gets some legal id.
+        """
+        largest, likeliest = logits.max(dim=-1)
+        is_sound = largest.isfinite()
         if not draws.has_chance:
-            return likeliest + self._low[column_idx]
+            return likeliest + self._low[column_idx], is_sound
         settings = draws.settings[:, column_idx]
         temperature = settings[:, _TEMPERATURE]
         is_greedy = temperature == 0
@@ -134,7 +140,7 @@ class Sampler:
         if draws.has_min_p:
             scaled = keep_min_p(scaled, settings[:, _MIN_P])
         drawn = pick(scaled, draws.uniforms[:, column_idx])
-        return torch.where(is_greedy, likeliest, drawn) + self._low[column_idx]
+        return torch.where(is_greedy, likeliest, drawn) + self._low[column_idx], is_sound
 
     def commit(self, draws: Draws, ids: Tensor, is_drawn: Tensor) -> None:
         """Take the drawn rows `ids` (B, K) into the history, where `is_drawn` (B, K)."""
@@ -184,13 +190,12 @@ def penalised(logits: Tensor, recent: Tensor, penalty: Tensor) -> Tensor:
     `penalty` is (B,); a repeated id counts once.
     """
     n_ids = logits.shape[1]
-    # The extra column swallows the -1 entries.
-    seen = torch.zeros(logits.shape[0], n_ids + 1, dtype=torch.bool, device=logits.device)
-    is_here = (recent >= 0) & (recent < n_ids)
-    seen.scatter_(1, torch.where(is_here, recent, n_ids), True)
-    penalty = penalty.unsqueeze(1)
-    weaker = torch.where(logits > 0, logits / penalty, logits * penalty)
-    return torch.where(seen[:, :n_ids], weaker, logits)
+    # The extra column swallows entries that are no id of this column.
+    padded = torch.nn.functional.pad(logits, (0, 1))
+    at = recent.masked_fill((recent < 0) | (recent >= n_ids), n_ids)
+    old, penalty = padded.gather(1, at), penalty.unsqueeze(1)
+    padded.scatter_(1, at, torch.where(old > 0, old / penalty, old * penalty))
+    return padded[:, :n_ids]
 
 
 def keep_top(logits: Tensor, top_k: Tensor, top_p: Tensor, n_sorted: int) -> Tensor:
@@ -229,7 +234,8 @@ def pick(logits: Tensor, uniform: Tensor) -> Tensor:
     total = upto[:, -1]
     # A uniform near 1 could round up to the total itself, which no index lies above.
     target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
-    return (upto <= target.unsqueeze(1)).sum(dim=-1)
+    index = torch.searchsorted(upto, target.unsqueeze(1), right=True).squeeze(1)
+    return index.clamp(max=logits.shape[1] - 1)
 
 
 def uniforms(seeds: Tensor, counters: Tensor, column_idx: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
@@ -103,8 +102,7 @@ class PicoModel(nn.Module):
 def read_spec(folder: Path | None = None) -> ModelSpec:
     """The model's facts, from `lm.json` alone. Raises: `WeightError`."""
     config = read_config(folder or WEIGHTS)
-    with torch.device("meta"):
-        return PicoModel(config, empty_weights(config)).spec
+    return PicoModel(config, empty_weights(config)).spec
 
 
 def load(folder: Path | None = None) -> PicoModel:

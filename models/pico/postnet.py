@@ -2,51 +2,86 @@
 
 Formula: `models/pico/training/FORMAT.md`, sections Post-net and Latents. One call brings the same
 number of steps for every stream; outputs are late by the look-ahead of the blocks.
+
+It computes in float64 and hands float32 from block to block. Its sum y reaches 700, `mu` takes most
+of that away again, `Li` magnifies what is left, and at some places the vocoder turns 1e-5 in a
+latent into 1e-5 of audio: rounded in float32, streaming differed from whole decoding by up to 1e-5.
+Rounded after float64, it hardly ever differs at all. The net is small: 1.3 M products a step,
+against 91 M in the vocoder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from models.layers.conv import ContextLayout, Grid, Span, StreamConv, keep_context, silence
-from models.layers.norm import RMSNorm
+from models.layers.conv import ContextLayout, Grid, Span, keep_context, silence
 from models.pico.config import PicoConfig
 
-_EPS = 1e-5
+_EPS: Final = 1e-5
 
 
 class Block(nn.Module):
     """Residual block: norm, dilated convolution that looks `ahead` steps ahead, SiLU, 1x1."""
 
+    gain: Tensor
+    taps: Tensor
+    taps_bias: Tensor
+    weight: Tensor
+    bias: Tensor
+
     def __init__(
         self, weights: Mapping[str, Tensor], name: str, *, dilation: int, ahead: int
     ) -> None:
         super().__init__()
-        self.norm = _norm(weights[f"{name}.n"])
-        self.conv = StreamConv(weights[f"{name}.a.weight"], weights[f"{name}.a.bias"], dilation)
+        taps = weights[f"{name}.a.weight"]
+        self.kernel = taps.shape[2]
+        self.dilation = dilation
         self.ahead = ahead
-        self.register_buffer("weight", weights[f"{name}.b.weight"].squeeze(2))
-        self.register_buffer("bias", weights[f"{name}.b.bias"])
-
-    weight: Tensor
-    bias: Tensor
+        self.n_context = dilation * (self.kernel - 1)
+        _register(
+            self,
+            gain=weights[f"{name}.n"],
+            taps=taps.permute(0, 2, 1).flatten(1),
+            taps_bias=weights[f"{name}.a.bias"],
+            weight=weights[f"{name}.b.weight"].squeeze(2),
+            bias=weights[f"{name}.b.bias"],
+        )
 
     def forward(self, window: Tensor) -> Tensor:
-        """Map `(B, n_context + n, width)` to `(B, n, width)`, late by `ahead`.
+        """Map float32 `(B, n_context + n, width)` to `(B, n, width)`, late by `ahead`.
 
         Zero rows stay zero in the norm, so silence outside the utterance needs no mask here.
         """
-        inner = nn.functional.silu(self.conv(self.norm(window)))
-        stop = window.shape[1] - self.ahead
-        x = window[:, stop - inner.shape[1] : stop]
-        return x + nn.functional.linear(inner, self.weight, self.bias)
+        n = window.shape[1] - self.n_context
+        x = window.double()
+        normed = functional.rms_norm(x, x.shape[-1:], self.gain, _EPS)
+        heard = [normed[:, tap * self.dilation :][:, :n] for tap in range(self.kernel)]
+        inner = functional.silu(functional.linear(torch.cat(heard, 2), self.taps, self.taps_bias))
+        begin = self.n_context - self.ahead
+        out = x[:, begin : begin + n] + functional.linear(inner, self.weight, self.bias)
+        return out.float()
 
 
 class Postnet(nn.Module):
     """Frames to latent frames; weights by the names of `post.safetensors`, `codec.safetensors`."""
+
+    units: Tensor
+    stays: Tensor
+    centroids: Tensor
+    scale: Tensor
+    in_weight: Tensor
+    in_bias: Tensor
+    gain: Tensor
+    out_weight: Tensor
+    out_bias: Tensor
+    latent_weight: Tensor
+    latent_bias: Tensor
+    book_starts: Tensor
 
     def __init__(
         self,
@@ -59,45 +94,32 @@ class Postnet(nn.Module):
         self.absent = config.absent_code
         self.n_frames = config.latents.frames
         self.lookahead = config.post.lookahead_steps
-        scale = weights["sc"]
-        self.register_buffer("units", weights["uemb.weight"])
-        self.register_buffer("stays", weights["semb.weight"])
-        self.register_buffer("centroids", weights["C"].flatten(0, 1))
+        latent_weight, latent_bias = _fold_latents(latent_weights, self.n_frames)
+        _register(
+            self,
+            units=weights["uemb.weight"],
+            stays=weights["semb.weight"],
+            centroids=weights["C"].flatten(0, 1),
+            scale=weights["sc"],
+            in_weight=weights["inp.weight"],
+            in_bias=weights["inp.bias"],
+            gain=weights["nf"],
+            out_weight=weights["out.weight"],
+            out_bias=weights["out.bias"],
+            latent_weight=latent_weight,
+            latent_bias=latent_bias,
+        )
         self.register_buffer("book_starts", torch.arange(self.n_books) * weights["C"].shape[1])
-        self.register_buffer("scale", scale)
-        self.register_buffer("in_weight", weights["inp.weight"])
-        self.register_buffer("in_bias", weights["inp.bias"])
         shapes = zip(config.post.dilation, config.post.ahead, strict=True)
         self.blocks = tuple(
             Block(weights, f"blocks.{idx}", dilation=dilation, ahead=ahead)
             for idx, (dilation, ahead) in enumerate(shapes)
         )
         self.registered = nn.ModuleList(self.blocks)
-        self.norm = _norm(weights["nf"])
-        self.register_buffer("out_weight", weights["out.weight"] * scale)
-        self.register_buffer("out_bias", weights["out.bias"] * scale)
-        latent_weight, latent_bias = _fold_latents(latent_weights, self.n_frames)
-        self.register_buffer("latent_weight", latent_weight)
-        self.register_buffer("latent_bias", latent_bias)
         width, dims = config.post.width, config.post.dims
         self.layout = ContextLayout(
-            (
-                *((block.conv.n_context, width) for block in self.blocks),
-                (self.lookahead, dims),
-            )
+            (*((block.n_context, width) for block in self.blocks), (self.lookahead, dims))
         )
-
-    units: Tensor
-    stays: Tensor
-    centroids: Tensor
-    book_starts: Tensor
-    scale: Tensor
-    in_weight: Tensor
-    in_bias: Tensor
-    out_weight: Tensor
-    out_bias: Tensor
-    latent_weight: Tensor
-    latent_bias: Tensor
 
     def forward(
         self, frames: Tensor, contexts: list[Tensor], span: Span
@@ -112,24 +134,25 @@ class Postnet(nn.Module):
 
         Returns:
             Latent frames `(B, n * frames a step, latent)`, `lookahead` steps late, and the new
-            contexts.
+            contexts, all float32.
         """
         n = frames.shape[1]
         codes = frames[..., : self.n_books]
         summed = self.centroids[codes + self.book_starts].sum(2)
-        x = nn.functional.linear(
-            self._features(frames, codes, summed), self.in_weight, self.in_bias
-        )
+        features = self._features(frames, codes, summed)
+        x = functional.linear(features, self.in_weight, self.in_bias).float()
         grid, kept = Grid(), []
         for block, context in zip(self.blocks, contexts[:-1], strict=True):
             window = torch.cat([context, silence(x, span, grid)], dim=1)
-            kept.append(keep_context(window, block.conv.n_context, span))
+            kept.append(keep_context(window, block.n_context, span))
             x = block(window)
             grid = grid.later(block.ahead)
-        window = torch.cat([contexts[-1], summed], dim=1)
+        window = torch.cat([contexts[-1], summed.float()], dim=1)
         kept.append(keep_context(window, self.lookahead, span))
-        y = window[:, :n] + nn.functional.linear(self.norm(x), self.out_weight, self.out_bias)
-        latents = nn.functional.linear(y, self.latent_weight, self.latent_bias)
+        normed = functional.rms_norm(x.double(), x.shape[-1:], self.gain, _EPS)
+        correction = functional.linear(normed, self.out_weight, self.out_bias)
+        y = window[:, :n].double() + self.scale * correction
+        latents = functional.linear(y, self.latent_weight, self.latent_bias).float()
         return latents.reshape(latents.shape[0], n * self.n_frames, -1), kept
 
     def _features(self, frames: Tensor, codes: Tensor, summed: Tensor) -> Tensor:
@@ -140,18 +163,18 @@ class Postnet(nn.Module):
         return torch.cat([units, stays, summed / self.scale, present], dim=2)
 
 
-def _norm(weight: Tensor) -> RMSNorm:
-    norm = RMSNorm(weight.shape[0], _EPS)
-    norm.load_state_dict({"weight": weight})
-    return norm
+def _register(module: nn.Module, **weights: Tensor) -> None:
+    """Keep weights as float64 buffers."""
+    for name, weight in weights.items():
+        module.register_buffer(name, weight.double().contiguous())
 
 
 def _fold_latents(weights: Mapping[str, Tensor], n_frames: int) -> tuple[Tensor, Tensor]:
-    """`((y P^T + mu) as frames) Li + zm` as one linear layer, folded in float64."""
+    """`((y P^T + mu) as frames) Li + zm` as one linear layer, in float64."""
     basis, mean, unwhiten, latent_mean = (
         weights[name].double() for name in ("P", "mu", "Li", "zm")
     )
     by_frame = basis.view(n_frames, -1, basis.shape[1])
     weight = torch.einsum("fld,lm->fmd", by_frame, unwhiten).flatten(0, 1)
     bias = mean.view(n_frames, -1) @ unwhiten + latent_mean
-    return weight.float(), bias.flatten().float()
+    return weight, bias.flatten()

@@ -23,6 +23,8 @@ from models.weights import read_manifest, read_tensors, verify_files
 MANIFEST: Final = "SHA256SUMS"
 """In the form of `sha256sum`, so that it can be checked without this program."""
 
+_DATA_SUFFIXES: Final = (".safetensors", ".json", ".gz")
+
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -41,7 +43,7 @@ def read_weights(folder: Path, config: PicoConfig) -> dict[str, dict[str, Tensor
 
 
 def empty_weights(config: PicoConfig) -> dict[str, dict[str, Tensor]]:
-    """Uninitialised tensors of the right shapes, on the default device (`meta` takes no memory)."""
+    """Uninitialised tensors of the right shapes: for the facts that follow from shapes alone."""
     return {
         stem: {key: torch.empty(shape) for key, shape in shapes.items()}
         for stem, shapes in expected_shapes(config).items()
@@ -49,8 +51,8 @@ def empty_weights(config: PicoConfig) -> dict[str, dict[str, Tensor]]:
 
 
 def write_manifest(folder: Path) -> int:
-    """Write the checksums of all files in `folder`; how many there are."""
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
+    """Write the checksums of all files of data in `folder`; how many there are."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in _DATA_SUFFIXES)
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (folder / MANIFEST).write_text("".join(lines), encoding="utf-8")
     return len(files)

@@ -62,6 +62,24 @@ def test_rows_of_a_batch_do_not_touch_each_other() -> None:
         torch.testing.assert_close(heard, alone, rtol=0, atol=ROUNDING)
 
 
+def test_a_batch_beyond_one_group_equals_its_rows() -> None:
+    """Rows of other lengths end in other groups, which give PCM of other widths."""
+    model, _ = tiny_model()
+    frames = torch.stack([random_frames(model.config, 8, seed=n) for n in range(5)])
+    n_valid, is_last = [8, 8, 8, 3, 8], [False, True, False, True, False]
+    state = fresh_state(model, 5)
+    together = call(model, frames, n_valid, state, is_last)
+    for row in range(5):
+        own = {name: part[row : row + 1] for name, part in state.items()}
+        alone = call(model, frames[row : row + 1], n_valid[row : row + 1], own, [is_last[row]])
+        n_samples = int(alone.n_samples)
+        assert n_samples == int(together.n_samples[row])
+        torch.testing.assert_close(
+            together.pcm[row, :n_samples], alone.pcm[0, :n_samples], rtol=0, atol=ROUNDING
+        )
+        assert torch.equal(together.state["clock"][row], alone.state["clock"][0])
+
+
 def test_an_empty_last_chunk_flushes_what_was_held_back() -> None:
     model, _ = tiny_model()
     frames = random_frames(model.config, 8)[None]

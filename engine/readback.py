@@ -45,10 +45,10 @@ def read_back(pending: PendingStep) -> HostResults:
     if not parts:
         return HostResults(rows=[], chunks=[])
     words = torch.cat([part.flatten() for part in parts]).cpu().numpy()
-    ends = np.cumsum([part.numel() for part in parts])[:-1]
-    shaped = [
-        block.reshape(part.shape) for block, part in zip(np.split(words, ends), parts, strict=True)
-    ]
+    shaped, first = [], 0
+    for part in parts:
+        shaped.append(words[first : first + part.numel()].reshape(part.shape))
+        first += part.numel()
     n_rows = len(pending.rows)
     marks = shaped[n_rows:]
     return HostResults(

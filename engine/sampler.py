@@ -207,14 +207,12 @@ def keep_top(logits: Tensor, top_k: Tensor, top_p: Tensor, n_sorted: int) -> Ten
     values = logits.topk(n_sorted, dim=-1).values
     rank = (top_k.long() - 1).clamp(0, n_sorted - 1).unsqueeze(1)
     kth = values.gather(1, rank).masked_fill((top_k == 0).unsqueeze(1), NEVER)
-    mass = (values - values[:, :1]).exp().masked_fill(values < kth, 0.0)
-    upto = mass.cumsum(dim=1)
-    # Kept while the mass before it is short of top_p of the whole: the first is always kept.
-    is_kept = (upto - mass) < top_p.unsqueeze(1) * upto[:, -1:]
-    n_kept = (is_kept & (values >= kth)).sum(dim=1, keepdim=True)
-    nth = values.gather(1, (n_kept - 1).clamp(min=0))
-    least = torch.where((top_p < 1).unsqueeze(1), torch.maximum(nth, kth), kth)
-    return logits.masked_fill(logits < least, NEVER)
+    upto = values.masked_fill(values < kth, NEVER).softmax(dim=1).cumsum(dim=1)
+    # The first id at which the mass reaches its share is the last one kept.
+    target = top_p.unsqueeze(1) * upto[:, -1:]
+    last = torch.searchsorted(upto, target).clamp(max=n_sorted - 1)
+    nth = values.gather(1, last).masked_fill((top_p == 1).unsqueeze(1), NEVER)
+    return logits.masked_fill(logits < torch.maximum(kth, nth), NEVER)
 
 
 def keep_min_p(logits: Tensor, min_p: Tensor) -> Tensor:
@@ -229,8 +227,7 @@ def pick(logits: Tensor, uniform: Tensor) -> Tensor:
     An index with no probability is never drawn: the target lies under the total, and the function
     does not rise there. A row without any finite logit gives index 0.
     """
-    mass = (logits - logits.amax(dim=-1, keepdim=True)).exp()
-    upto = mass.cumsum(dim=-1)
+    upto = logits.softmax(dim=-1).cumsum(dim=-1)
     total = upto[:, -1]
     # A uniform near 1 could round up to the total itself, which no index lies above.
     target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
@@ -241,11 +238,12 @@ def pick(logits: Tensor, uniform: Tensor) -> Tensor:
 def uniforms(seeds: Tensor, counters: Tensor, column_idx: Tensor) -> Tensor:
     """Uniform numbers `(B, K)` in (0, 1) from mixed `seeds` (B,), `counters` (B,) and columns (K,).
 
-    Source: the finalizer of SplitMix64 (Steele et al. 2014), applied again for each input. 23 bits
-    and a half step: the odd multiples of 2**-24, each exact in float32 and none 0 or 1.
+    Source: SplitMix64 (Steele et al. 2014): its finalizer over a sum of odd multiples, one for the
+    counter and one for the column. 23 bits and a half step: the odd multiples of 2**-24, each exact
+    in float32 and none 0 or 1.
     """
-    by_row = _mix(seeds + counters * _GAMMA)
-    bits = _mix(by_row.unsqueeze(1) + column_idx * _GAMMA)
+    by_row = (seeds + counters * _ROW_STEP).unsqueeze(1)
+    bits = _mix(by_row + column_idx * _COLUMN_STEP)
     return ((bits >> 41) & 0x7FFFFF).to(torch.float32) * 2.0**-23 + 2.0**-24
 
 
@@ -255,7 +253,8 @@ def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-_GAMMA = _signed(0x9E3779B97F4A7C15)
+_ROW_STEP = _signed(0x9E3779B97F4A7C15)
+_COLUMN_STEP = _signed(0xD1342543DE82EF95)
 _FACTOR_1 = _signed(0xBF58476D1CE4E5B9)
 _FACTOR_2 = _signed(0x94D049BB133111EB)
 
@@ -273,7 +272,7 @@ def _mix(value: Tensor) -> Tensor:
 
 def _mixed_seed(seed: int) -> int:
     """Spread neighbouring seeds far apart."""
-    return int(_mix(torch.tensor([_signed(seed + _GAMMA)]))[0])
+    return int(_mix(torch.tensor([_signed(seed + _ROW_STEP)]))[0])
 
 
 def _forbidden_ids(spec: ModelSpec, column_idx: int, device: torch.device) -> Tensor | None:

@@ -6,6 +6,7 @@ import { Wave } from "./wave.js";
 
 const PLAYOUT_REPORT_MS = 500;
 const PCM_RATE_HZ = 48000;
+const DRAW_EVERY_MS = 33;
 
 const $ = (id) => document.getElementById(id);
 const wave = new Wave($("wave"));
@@ -15,6 +16,7 @@ let models = [];
 let state = "idle"; // idle, waiting (asked, no sound yet), playing
 let turn = null; // figures of the reply at hand
 let lastReportMs = 0;
+let lastDrawMs = 0;
 
 const player = new Player({
   block: (peak, durationS) => wave.add(peak, durationS),
@@ -78,6 +80,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+document.addEventListener("pointerdown", () => player.wake(), { once: true });
 $("text").addEventListener("focus", () => {
   if (!socket.isOpen && models.length) socket.open().catch(() => {});
 });
@@ -147,19 +150,27 @@ function enter(next, message) {
   if (next !== "idle") requestAnimationFrame(tick);
 }
 
-function tick() {
+// Drawing must not delay the audio, which shares this thread: 30 pictures a second are enough.
+function tick(nowMs) {
   if (state === "idle") return;
-  if (state === "playing") {
-    const heardS = player.heardS();
-    wave.draw(heardS);
-    const nowMs = performance.now();
-    if (nowMs - lastReportMs > PLAYOUT_REPORT_MS) {
-      lastReportMs = nowMs;
-      socket.reportPlayout(Math.round(heardS * 1000));
+  if (nowMs - lastDrawMs >= DRAW_EVERY_MS) {
+    lastDrawMs = nowMs;
+    showFigures();
+    if (state === "playing") {
+      const heardS = player.heardS();
+      wave.draw(heardS);
+      if (nowMs - lastReportMs > PLAYOUT_REPORT_MS) {
+        lastReportMs = nowMs;
+        socket.reportPlayout(Math.round(heardS * 1000));
+      }
     }
   }
-  showFigures();
   requestAnimationFrame(tick);
+}
+
+function show(id, text) {
+  const element = $(id);
+  if (element.textContent !== String(text)) element.textContent = text;
 }
 
 function showFigures() {
@@ -167,11 +178,11 @@ function showFigures() {
   const waitedMs = turn.ttfaMs ?? (state === "waiting" ? performance.now() - turn.askedMs : null);
   const audioS = turn.audioS ?? wave.totalS;
   const tookS = (turn.lastMs - turn.askedMs) / 1000;
-  $("ttfa").textContent = waitedMs === null ? "–" : Math.round(waitedMs);
-  $("seconds").textContent = audioS ? audioS.toFixed(1) : "–";
-  $("pace").textContent = audioS && tookS > 0 ? (audioS / tookS).toFixed(1) : "–";
-  $("rate").textContent = audioS ? Math.round((turn.nBytes * 8) / audioS / 1000) : "–";
-  $("gaps").textContent = turn.started ? player.nGaps : "–";
+  show("ttfa", waitedMs === null ? "–" : Math.round(waitedMs));
+  show("seconds", audioS ? audioS.toFixed(1) : "–");
+  show("pace", audioS && tookS > 0 ? (audioS / tookS).toFixed(1) : "–");
+  show("rate", audioS ? Math.round((turn.nBytes * 8) / audioS / 1000) : "–");
+  show("gaps", turn.started ? player.nGaps : "–");
 }
 
 function showLink(name) {

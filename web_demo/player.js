@@ -1,7 +1,9 @@
 // Frames to sound: decodes Opus with WebCodecs, cuts pre-skip and padding, and plays without gaps.
 
 const RATE_HZ = 48000;
-const JITTER_S = 0.06; // what is held before the first sample, and after a gap
+const JITTER_S = 0.06; // what is held before the first sample
+const MORE_JITTER_S = 0.02; // and so much more after each gap
+const MAX_JITTER_S = 0.3;
 const FADE_S = 0.02;
 
 // Whether this browser decodes bare Opus packets. Elsewhere the server is asked for PCM.
@@ -128,7 +130,7 @@ export class Player {
       run.nextS = nowS + JITTER_S;
     } else if (run.nextS < nowS) {
       run.nGaps += 1;
-      run.nextS = nowS + JITTER_S;
+      run.nextS = nowS + Math.min(JITTER_S + run.nGaps * MORE_JITTER_S, MAX_JITTER_S);
     }
     const buffer = this.context.createBuffer(1, pcm.length, run.rateHz);
     buffer.copyToChannel(pcm, 0);

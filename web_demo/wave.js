@@ -7,52 +7,76 @@ const FIRST_WINDOW_S = 4;
 export class Wave {
   constructor(canvas) {
     this.canvas = canvas;
+    [this.width, this.height, this.ratio] = [0, 0, 1];
+    this.peaks = [];
+    this.#readColours();
     this.clear();
-    new ResizeObserver(() => this.draw(this.heardS)).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw(this.heardS));
+    new ResizeObserver(() => this.#layOut()).observe(canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.#readColours();
+      this.draw(this.heardS);
+    });
   }
 
   clear() {
     this.blocks = []; // [start, duration, peak]
     this.totalS = 0;
-    this.heardS = 0;
+    this.windowS = FIRST_WINDOW_S;
+    this.peaks.fill(0);
     this.draw(0);
   }
 
   add(peak, durationS) {
     this.blocks.push([this.totalS, durationS, peak]);
     this.totalS += durationS;
+    if (this.totalS > this.windowS) {
+      this.windowS *= 2; // in steps, so that bars do not crawl
+      this.#fill();
+    } else {
+      this.#fillBlock(this.blocks.at(-1));
+    }
   }
 
   draw(heardS) {
     this.heardS = heardS;
-    const { canvas } = this;
-    const ratio = window.devicePixelRatio || 1;
-    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-    if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
-    if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
-    const pen = canvas.getContext("2d");
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, width, height);
-    const style = getComputedStyle(document.documentElement);
-    const [heardColour, restColour] = [style.getPropertyValue("--accent"), style.getPropertyValue("--bar")];
+    const { height } = this;
+    const pen = this.canvas.getContext("2d");
+    pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    pen.clearRect(0, 0, this.width, height);
+    const nHeard = (heardS / this.windowS) * this.peaks.length;
+    this.peaks.forEach((peak, i) => {
+      const size = Math.max(1, Math.sqrt(peak) * (height - 12));
+      pen.fillStyle = peak > 0 && i < nHeard ? this.heardColour : this.restColour;
+      pen.fillRect(i * PITCH_PX, (height - size) / 2, BAR_PX, size);
+    });
+  }
 
-    // The window doubles when the audio outgrows it, so that bars do not crawl.
-    let windowS = FIRST_WINDOW_S;
-    while (windowS < this.totalS) windowS *= 2;
-    const n = Math.floor(width / PITCH_PX);
-    const peaks = new Float32Array(n);
-    for (const [startS, durationS, peak] of this.blocks) {
-      const from = Math.floor((startS / windowS) * n);
-      const to = Math.max(from + 1, Math.ceil(((startS + durationS) / windowS) * n));
-      for (let i = from; i < to && i < n; i += 1) peaks[i] = Math.max(peaks[i], peak);
-    }
-    const nHeard = (heardS / windowS) * n;
-    const middle = height / 2;
-    for (let i = 0; i < n; i += 1) {
-      const size = Math.max(1, Math.sqrt(peaks[i]) * (height - 12));
-      pen.fillStyle = peaks[i] > 0 && i < nHeard ? heardColour : restColour;
-      pen.fillRect(i * PITCH_PX, middle - size / 2, BAR_PX, size);
-    }
+  #layOut() {
+    this.ratio = window.devicePixelRatio || 1;
+    this.width = this.canvas.clientWidth;
+    this.height = this.canvas.clientHeight;
+    this.canvas.width = Math.round(this.width * this.ratio);
+    this.canvas.height = Math.round(this.height * this.ratio);
+    this.peaks = new Array(Math.floor(this.width / PITCH_PX));
+    this.#fill();
+    this.draw(this.heardS);
+  }
+
+  #fill() {
+    this.peaks.fill(0);
+    this.blocks.forEach((block) => this.#fillBlock(block));
+  }
+
+  #fillBlock([startS, durationS, peak]) {
+    const n = this.peaks.length;
+    const from = Math.floor((startS / this.windowS) * n);
+    const to = Math.max(from + 1, Math.ceil(((startS + durationS) / this.windowS) * n));
+    for (let i = from; i < to && i < n; i += 1) this.peaks[i] = Math.max(this.peaks[i], peak);
+  }
+
+  #readColours() {
+    const style = getComputedStyle(document.documentElement);
+    this.heardColour = style.getPropertyValue("--accent");
+    this.restColour = style.getPropertyValue("--bar");
   }
 }

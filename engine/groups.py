@@ -7,6 +7,7 @@ the worst case is taken at admission, so a running stream never waits for a page
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from engine.admission import Demand
@@ -167,10 +168,17 @@ class Groups:
 
     def share_prompts(self, group: StreamGroup) -> None:
         """Offer the filled prefix pages of a group to others, once its rows proved sound."""
-        for keys, table in zip(group.keys, group.stream.sequences, strict=True):
-            for key, page in zip(keys, table.pages, strict=False):
-                self.pages.insert(key, page)
         group.is_prompt_shared = True
+        for idx, (keys, table) in enumerate(zip(group.keys, group.stream.sequences, strict=True)):
+            known = self.pages.match(keys)
+            self.pages.release(known)
+            new = range(len(known), len(keys))
+            for place in new:
+                # NOTE: a page in the cache is never written again, and a companion may have to
+                # come back: what it gives away is replaced, or it is not given away.
+                if idx == COMPANION and not self._replace_spare(group):
+                    break
+                self.pages.insert(keys[place], table.pages[place])
 
     def close(self, group: StreamGroup, *, is_suspect: bool) -> None:
         """Free slot and pages. `is_suspect`: zero the pages first, they may hold NaN."""
@@ -237,15 +245,17 @@ class Groups:
 
     def _drop_companion(self, group: StreamGroup) -> None:
         stream = group.stream
-        table = stream.sequences.pop()
-        n_shared = len(table.pages) - (self._n_companion_pages(group) - len(group.spare.pages))
-        self.pages.release(table.pages[:n_shared])
-        group.spare.pages += table.pages[n_shared:]
+        pages = stream.sequences.pop().pages
+        is_own = [self.allocator.n_refs(page) == 1 for page in pages]
+        group.spare.pages += itertools.compress(pages, is_own)
+        self.pages.release(itertools.compress(pages, [not own for own in is_own]))
         for per_sequence in (group.prompts, group.keys, stream.n_prompt_rows, stream.n_prefilled):
             per_sequence.pop()
 
-    def _n_companion_pages(self, group: StreamGroup) -> int:
-        return n_pages_for(self._worst_rows(group)[COMPANION], self._page_size)
+    def _replace_spare(self, group: StreamGroup) -> bool:
+        pages = self.pages.allocate(1)
+        group.spare.pages += pages or []
+        return pages is not None
 
     def _start_sequence(self, group: StreamGroup, idx: int) -> None:
         """Adopt the pages of the prompt's prefix that others have filled."""

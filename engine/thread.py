@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from engine.errors import EngineStoppedError
 from engine.loop import EngineLoop
+from engine.metrics import LoopMetrics
 from engine.types import (
     AbortStream,
     Command,
@@ -179,6 +180,11 @@ class ThreadHandle:
         if stats.is_alive and not self._thread.is_alive and self._thread.failure:
             return replace(stats, is_alive=False, is_ready=False, failure=self._thread.failure)
         return stats
+
+    @property
+    def metrics(self) -> LoopMetrics:
+        """Counters since the start; written by the engine thread."""
+        return self._loop.metrics
 
     def _put_late(self, command: Command) -> None:
         """Send a command about an open stream; after the end there is none left to mind it."""

@@ -16,6 +16,8 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+# Progress bars the first time, a word after that.
+quiet = $(if $(wildcard $(1)),-q)
 TORCH_PIN := $(shell sed -n 's/^torch==//p' constraints.txt)
 # Two OpenMP threads that spin on busy cores cost seconds; idle ones should sleep.
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -78,15 +80,15 @@ $(VENV)/.stamp-torch: constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.stamp-run: pyproject.toml constraints.txt $(VENV)/.stamp-torch
 	@echo "Installing Parley into $(VENV)"
-	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install $(call quiet,$@) -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-run
 	@echo "Installing what the tests need"
-	@$(PIP) install -c constraints.txt -e ".[test]"
+	@$(PIP) install $(call quiet,$@) -c constraints.txt -e ".[voice,test]"
 	@touch $@
 
 $(VENV)/.stamp-dev: $(VENV)/.stamp-test
 	@echo "Installing the checkers"
-	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@$(PIP) install $(call quiet,$@) -c constraints.txt -e ".[voice,test,dev]"
 	@touch $@

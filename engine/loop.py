@@ -122,6 +122,8 @@ class EngineLoop:
         self._end_delivered()
         self._publish()
         self._refresh_stats(start_s)
+        if is_idle and not self._active:
+            self.check()
         return self._next_step_in(plan.idle_s) if is_idle else 0.0
 
     def end_all(self, message: str) -> None:
@@ -144,8 +146,7 @@ class EngineLoop:
     def check(self) -> None:
         """Assert that no slot or page is lost."""
         self._groups.check()
-        held = sorted(group.stream.slot for group in self._active.values())
-        assert len(held) == self._groups.slots.n_used, "a slot is held by nobody"
+        assert len(self._active) == self._groups.slots.n_used, "a slot is held by nobody"
 
     # Drain.
 

@@ -120,9 +120,13 @@ class PagedDecode:
         _store(layer, self.write_rows, k, v)
         keys, values = _gather(layer, self.blocks, q.shape[0])
         context = scaled_dot_product_attention(
-            q.unsqueeze(2), keys, values, attn_mask=self.mask, enable_gqa=self.is_grouped
+            q.unsqueeze(2).to(keys.dtype),
+            keys,
+            values,
+            attn_mask=self.mask,
+            enable_gqa=self.is_grouped,
         )
-        return context.squeeze(2)
+        return context.squeeze(2).to(q.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,13 +160,13 @@ class PagedPrefill:
         keys, values = _gather(layer, piece.blocks, 1)
         queries = q[piece.first_row : piece.first_row + piece.n_rows].transpose(0, 1).unsqueeze(0)
         context = scaled_dot_product_attention(
-            queries,
+            queries.to(keys.dtype),
             keys[:, :, : piece.n_after],
             values[:, :, : piece.n_after],
             attn_mask=piece.mask,
             enable_gqa=self.is_grouped,
         )
-        return context[0].transpose(0, 1)
+        return context[0].transpose(0, 1).to(q.dtype)
 
 
 def _store(layer: Tensor, rows: Tensor, k: Tensor, v: Tensor) -> None:

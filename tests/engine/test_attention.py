@@ -25,14 +25,16 @@ TOLERANCE = 1e-5
 """float32 sums of at most 64 terms in another order."""
 
 
-def make_attention(n_sequences: int = 3, n_pages: int = 60) -> PagedAttention:
+def make_attention(
+    n_sequences: int = 3, n_pages: int = 60, dtype: torch.dtype = torch.float32
+) -> PagedAttention:
     return PagedAttention(
         SPEC,
         n_pages=n_pages,
         page_size=PAGE_SIZE,
         n_sequences=n_sequences,
         device=CPU,
-        dtype=torch.float32,
+        dtype=dtype,
     )
 
 
@@ -99,6 +101,24 @@ def test_pieces_and_decode_equal_attention_over_whole_sequences(prompt_rows, cut
         torch.testing.assert_close(
             torch.cat(got[sequence]), expected, atol=TOLERANCE, rtol=TOLERANCE
         )
+
+
+def test_a_half_size_pool_serves_rows_of_another_type():
+    attention = make_attention(dtype=torch.bfloat16)
+    attention.bind(0, [1, 2, 3])
+    data = qkv(9, 4)
+    out = [
+        attention.plan_prefill([Piece(sequence=0, first_row=0, n_rows=8, n_before=0)])(
+            0, *(part[:8] for part in data)
+        ),
+        attention.plan_decode(torch.tensor([0]), torch.tensor([8]), 8)(
+            0, *(part[8:] for part in data)
+        ),
+    ]
+    got = torch.cat(out)
+    assert got.dtype == torch.float32
+    # bfloat16 keeps 8 bits: 1/256 of values up to 3, and as much again for the weights.
+    torch.testing.assert_close(got, FullAttention()(0, *data), atol=0.03, rtol=0.03)
 
 
 def test_layers_do_not_share_keys():

@@ -84,7 +84,8 @@ def _table(part: Part, rows: list[Row]) -> Table:
     for heading, _ in part.columns.values():
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*(format(row[key], form) for key, (_, form) in part.columns.items()))
+        cells = ((row[key], form) for key, (_, form) in part.columns.items())
+        table.add_row(*("-" if cell is None else format(cell, form) for cell, form in cells))
     return table
 
 

@@ -94,7 +94,9 @@ PARTS: Final = (
         n_steps=len(OTHERS) * N_TAKES,
         measure=_ttfa,
         columns={
-            "n_others": ("others playing", "d"),
+            "n_others": ("others", "d"),
+            "n_playing": ("of them taken", "d"),
+            "n_refused": ("refused", "d"),
             "median_ms": ("median ms", ".0f"),
             "best_ms": ("best ms", ".0f"),
             "worst_ms": ("worst ms", ".0f"),
@@ -107,6 +109,7 @@ PARTS: Final = (
         measure=_real_time,
         columns={
             "n_streams": ("streams", "d"),
+            "n_refused": ("refused", "d"),
             "audio_s": ("audio s", ".1f"),
             "n_gaps": ("gaps", "d"),
             "gap_s": ("silence s", ".2f"),

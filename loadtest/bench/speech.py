@@ -11,21 +11,28 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from loadtest.bench.texts import SENTENCE, STORY
-from realtime.client import SpeechClient, SpeechResult
+from realtime.client import RefusedError, SpeechClient, SpeechResult
 
 PAUSE_S = 0.2
+SETTLE_S = 15.0
+OVERLOADED = "overloaded"
 Tick = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ttfa:
-    """Time to the first audio frame at the client, with `n_others` streams being played."""
+    """Time to the first audio frame at the client, with `n_others` streams being played.
+
+    `n_playing` is how many of the others the server took; `n_refused` how many takes it refused.
+    """
 
     n_others: int
+    n_playing: int
     n_takes: int
-    median_ms: float
-    best_ms: float
-    worst_ms: float
+    n_refused: int
+    median_ms: float | None
+    best_ms: float | None
+    worst_ms: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +55,7 @@ class RealTime:
     """`n_streams` listeners at once. A gap is a frame that came after it should have sounded."""
 
     n_streams: int
+    n_refused: int
     audio_s: float
     n_gaps: int
     gap_s: float
@@ -57,21 +65,24 @@ class RealTime:
 
 async def measure_ttfa(url: str, n_others: int, n_takes: int, tick: Tick) -> Ttfa:
     """Median over `n_takes` sentences while `n_others` listeners hear a story."""
-    async with SpeechClient(url, is_decoding=False) as client, _listeners(url, n_others):
-        await (await client.speak(SENTENCE)).wait()
-        takes_ms = []
+    takes_ms: list[float] = []
+    async with SpeechClient(url, is_decoding=False) as client, _listeners(url, n_others) as playing:
+        await _speak(client, SENTENCE)
         for _ in range(n_takes):
             await asyncio.sleep(PAUSE_S)
-            result = await (await client.speak(SENTENCE)).wait()
-            assert result.ttfa_s is not None, "a sentence gives audio"
-            takes_ms.append(result.ttfa_s * 1000)
+            result = await _speak(client, SENTENCE)
+            if result is not None and result.ttfa_s is not None:
+                takes_ms.append(result.ttfa_s * 1000)
             tick()
+        n_playing = len(playing)
     return Ttfa(
         n_others=n_others,
+        n_playing=n_playing,
         n_takes=n_takes,
-        median_ms=statistics.median(takes_ms),
-        best_ms=min(takes_ms),
-        worst_ms=max(takes_ms),
+        n_refused=n_takes - len(takes_ms),
+        median_ms=statistics.median(takes_ms) if takes_ms else None,
+        best_ms=min(takes_ms, default=None),
+        worst_ms=max(takes_ms, default=None),
     )
 
 
@@ -84,10 +95,10 @@ async def measure_throughput(url: str, batch: int, tick: Tick) -> Throughput:
     tick()
     audio_s = sum(result.audio_s for result in results)
     return Throughput(
-        batch=batch,
+        batch=len(results),
         audio_s=audio_s,
         wall_s=wall_s,
-        real_time_factor=wall_s / (audio_s / batch),
+        real_time_factor=wall_s / (audio_s / len(results)),
         audio_s_per_s=audio_s / wall_s,
     )
 
@@ -98,6 +109,7 @@ async def measure_real_time(url: str, n_streams: int, tick: Tick) -> RealTime:
     tick()
     return RealTime(
         n_streams=n_streams,
+        n_refused=n_streams - len(results),
         audio_s=sum(result.audio_s for result in results),
         n_gaps=sum(result.n_gaps for result in results),
         gap_s=sum(result.gap_s for result in results),
@@ -107,26 +119,42 @@ async def measure_real_time(url: str, n_streams: int, tick: Tick) -> RealTime:
 
 
 async def _all_speak(url: str, n_clients: int, text: str) -> list[SpeechResult]:
-    async def one() -> SpeechResult:
-        async with SpeechClient(url, is_decoding=False) as client:
-            return await (await client.speak(text)).wait()
+    """Results of those that the server took."""
 
-    return await asyncio.gather(*(one() for _ in range(n_clients)))
+    async def one() -> SpeechResult | None:
+        async with SpeechClient(url, is_decoding=False) as client:
+            return await _speak(client, text)
+
+    results = await asyncio.gather(*(one() for _ in range(n_clients)))
+    return [result for result in results if result is not None]
+
+
+async def _speak(client: SpeechClient, text: str) -> SpeechResult | None:
+    """One text to its end; None if the server has no room for it."""
+    try:
+        return await (await client.speak(text)).wait()
+    except RefusedError as error:
+        if error.code != OVERLOADED:
+            raise
+        return None
 
 
 @asynccontextmanager
-async def _listeners(url: str, n: int) -> AsyncIterator[None]:
-    """Keep `n` streams running, each heard in real time; ready when all have begun to sound."""
-    has_begun = [asyncio.Event() for _ in range(n)]
-    tasks = [asyncio.create_task(_listen(url, begun)) for begun in has_begun]
+async def _listeners(url: str, n: int) -> AsyncIterator[set[int]]:
+    """Keep up to `n` streams running, each heard in real time.
+
+    Gives the numbers of those that have begun to sound; waits until all have, or for a while.
+    """
+    playing: set[int] = set()
+    tasks = [asyncio.create_task(_listen(url, number, playing)) for number in range(n)]
     try:
-        for begun, task in zip(has_begun, tasks, strict=True):
-            waiting = asyncio.create_task(begun.wait())
-            await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
-            if task.done():
-                task.result()
-        yield
+        end_s = time.monotonic() + SETTLE_S
+        while len(playing) < n and time.monotonic() < end_s:
+            await asyncio.sleep(0.05)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        yield playing
     finally:
         for task in tasks:
             task.cancel()
@@ -135,17 +163,22 @@ async def _listeners(url: str, n: int) -> AsyncIterator[None]:
                 await task
 
 
-async def _listen(url: str, begun: asyncio.Event) -> None:
+async def _listen(url: str, number: int, playing: set[int]) -> None:
     async with SpeechClient(url, is_decoding=False) as client:
         while True:
             speech = await client.speak(STORY)
-            start_s = None
+            start_s = time.monotonic()
             media_s = 0.0
-            async for frame in speech.frames():
-                now_s = time.monotonic()
-                start_s = now_s if start_s is None else start_s
-                begun.set()
-                media_s = frame.media_time_ms / 1000.0
+            try:
+                async for frame in speech.frames():
+                    if number not in playing:
+                        playing.add(number)
+                        start_s = time.monotonic()
+                    media_s = frame.media_time_ms / 1000.0
+            except RefusedError as error:
+                playing.discard(number)
+                if error.code != OVERLOADED:
+                    raise
+                await asyncio.sleep(1.0)
             # The next story follows when this one has been heard, as with a person.
-            heard_s = time.monotonic() - (start_s or 0.0)
-            await asyncio.sleep(max(0.0, media_s - heard_s))
+            await asyncio.sleep(max(0.0, media_s - (time.monotonic() - start_s)))

@@ -1,0 +1,36 @@
+"""The benchmark runs, names the machine and writes what it measured; no figure is judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.slow
+def test_a_part_is_measured_and_written(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "loadtest.bench",
+        "--model",
+        "toy-tone",
+        "--out",
+        str(tmp_path),
+    ]
+    parts = ("real_time", "gateway_events", "engine_step")
+    only = [word for part in parts for word in ("--only", part)]
+    answer = subprocess.run(
+        [*command, *only], capture_output=True, text=True, check=False, timeout=400
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    [path] = tmp_path.glob("*.json")
+    written = json.loads(path.read_text())
+    assert written["on"]["n_cores"] >= 1
+    assert written["faults"] == {}
+    assert written["real_time"][0]["audio_s"] > 0
+    assert written["gateway_events"][0]["n_events"] == 16 * 900
+    assert [row["n_streams"] for row in written["engine_step"]] == [1, 16, 64]
+    assert "events per s" in answer.stdout

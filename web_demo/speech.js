@@ -1,9 +1,8 @@
 // The speech lane of parley.v1: JSON events as text frames, audio as binary frames. No sound here.
 
+import { FrameGate, SUBPROTOCOL, socketUrl } from "./wire.js";
+
 const PATH = "/v1/audio/speech/stream";
-const SUBPROTOCOL = "parley.v1";
-const HEADER_BYTES = 8;
-const CODECS = { 1: "opus", 2: "pcm16" };
 
 export class SpeechSocket {
   // `on` holds the callbacks: state(name), started(event), frame(frame), audioDone(event),
@@ -11,7 +10,8 @@ export class SpeechSocket {
   constructor(on) {
     this.on = on;
     this.socket = null;
-    this.current = null; // { id, number } of the response that is being heard
+    this.currentId = null; // of the response that is being heard
+    this.gate = new FrameGate();
     this.isAsked = false;
   }
 
@@ -20,8 +20,7 @@ export class SpeechSocket {
   }
 
   open() {
-    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    const socket = new WebSocket(`${scheme}//${location.host}${PATH}`, SUBPROTOCOL);
+    const socket = new WebSocket(socketUrl(PATH), SUBPROTOCOL);
     socket.binaryType = "arraybuffer";
     this.socket = socket;
     this.on.state("connecting");
@@ -39,7 +38,7 @@ export class SpeechSocket {
       };
       socket.onmessage = ({ data }) => {
         if (typeof data === "string") this.#onEvent(JSON.parse(data));
-        else this.#onFrame(data);
+        else this.#onFrame(this.gate.take(data));
       };
     });
   }
@@ -48,7 +47,7 @@ export class SpeechSocket {
   async speak(text, session) {
     if (!this.isOpen) await this.open();
     this.isAsked = true;
-    this.current = null;
+    this.#forget();
     this.#send({ type: "session.update", event_id: "settings", session });
     this.#send({ type: "response.create", event_id: "ask" });
     this.#send({ type: "input_text.append", event_id: "text", text });
@@ -56,16 +55,21 @@ export class SpeechSocket {
   }
 
   cancel() {
-    const id = this.current?.id;
+    const id = this.currentId;
     const isOver = !this.isAsked; // all of it has come; only the listener is behind
     this.isAsked = false;
-    this.current = null; // frames under way are dropped by their number
+    this.#forget();
     if (this.isOpen && !isOver) this.#send(id ? { type: "response.cancel", response_id: id } : { type: "response.cancel" });
   }
 
   reportPlayout(heardMs) {
-    if (!this.current || !this.isOpen) return;
-    this.#send({ type: "output_audio.playout", response_id: this.current.id, heard_ms: heardMs });
+    if (!this.currentId || !this.isOpen) return;
+    this.#send({ type: "output_audio.playout", response_id: this.currentId, heard_ms: heardMs });
+  }
+
+  #forget() {
+    this.currentId = null;
+    this.gate.shut();
   }
 
   #send(event) {
@@ -73,10 +77,12 @@ export class SpeechSocket {
   }
 
   #onEvent(event) {
-    const isCurrent = this.current && event.response_id === this.current.id;
+    const isCurrent = this.currentId && event.response_id === this.currentId;
     switch (event.type) {
       case "response.created":
-        if (this.isAsked) this.current = { id: event.response.id, number: event.response.number };
+        if (!this.isAsked) break;
+        this.currentId = event.response.id;
+        this.gate.open(event.response.number);
         break;
       case "response.output_audio.started":
         if (isCurrent) this.on.started(event);
@@ -85,8 +91,8 @@ export class SpeechSocket {
         if (isCurrent) this.on.audioDone(event);
         break;
       case "response.done":
-        if (event.response.id !== this.current?.id) break;
-        this.isAsked = false; // `current` stays: its playout is still reported
+        if (event.response.id !== this.currentId) break;
+        this.isAsked = false; // the id stays: its playout is still reported
         this.on.done(event.response);
         break;
       case "error":
@@ -96,21 +102,13 @@ export class SpeechSocket {
     }
   }
 
-  #onFrame(data) {
-    if (data.byteLength <= HEADER_BYTES) return;
-    const view = new DataView(data);
-    const number = view.getUint16(2, true);
-    if (view.getUint8(0) !== 1 || !this.current || number !== (this.current.number & 0xffff)) return;
-    this.on.frame({
-      codec: CODECS[view.getUint8(1)],
-      mediaMs: view.getUint32(4, true),
-      payload: new Uint8Array(data, HEADER_BYTES),
-    });
+  #onFrame(frame) {
+    if (frame) this.on.frame(frame);
   }
 
   #lose(event) {
     this.isAsked = false;
-    this.current = null;
+    this.#forget();
     this.on.error({
       code: "connection_lost",
       message: event.reason || "The connection to the server broke off.",

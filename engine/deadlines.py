@@ -1,7 +1,8 @@
 """When a stream's next audio is due. Pure functions of a `Stream` and the monotonic clock.
 
 A stream is in its startup phase until its first chunk is sent; then it is steady: the client plays,
-and the next chunk should be there before what was sent has been heard (a soft deadline).
+and the next chunk should be there before what was sent has been heard (a soft deadline). A stream
+that is not paced has no listener to wait for it: it has no startup phase, and nothing is ever due.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from engine.stream import Stream
 
 def is_startup(stream: Stream) -> bool:
     """The caller waits for the first sound (or the first text, where no audio is wanted)."""
-    return stream.first_sent_s is None and stream.play_from_s is None
+    return stream.is_paced and stream.first_sent_s is None and stream.play_from_s is None
 
 
 def next_chunk_deadline(stream: Stream) -> float:
-    """Clock time at which the next chunk is due; in the startup phase, when it was asked for."""
+    """Clock time at which the next chunk is due; in the startup phase, when it was asked for.
+
+    Infinite for a stream that is not paced.
+    """
+    if not stream.is_paced:
+        return math.inf
     if is_startup(stream):
         return stream.asked_s
     return _play_start_s(stream) + stream.sent_s

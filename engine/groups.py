@@ -97,6 +97,7 @@ class Groups:
             stream_id=command.stream_id,
             asked_s=command.asked_s,
             play_from_s=command.play_from_s,
+            is_paced=command.is_paced,
             wants_pcm=command.wants_pcm,
             max_frames=plan.max_frames,
             n_prompt_rows=[prompt.n_rows],

@@ -34,6 +34,7 @@ class EngineHandle(Protocol):
         seed: int,
         asked_s: float,
         play_from_s: float | None = None,
+        is_paced: bool = True,
     ) -> StreamId:
         """Start a stream; events with its id follow. Raises: `EngineStoppedError`."""
         ...

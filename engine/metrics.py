@@ -32,7 +32,7 @@ class LoopMetrics:
     """What happened since start.
 
     `ttfa_s` counts from when the caller began to wait to the first chunk leaving the engine, for
-    streams that had no earlier audio to play. A chunk is late when the client had run dry.
+    paced streams that had no earlier audio to play. A chunk is late when the client had run dry.
     """
 
     n_refused: int = 0
@@ -77,5 +77,5 @@ class LoopMetrics:
         has_played = n_samples and stream.first_sent_s is not None
         if has_played and deadlines.slack_s(stream, now_s) < 0:
             self.n_late_chunks += 1
-        if n_samples and stream.first_sent_s is None and stream.play_from_s is None:
+        if n_samples and deadlines.is_startup(stream):
             self.ttfa_s.add(now_s - stream.asked_s)

@@ -1,7 +1,8 @@
 """What one step runs: prompt pieces, decode rows and chunks. A pure function; no torch, no clock.
 
 Streams that have not made a sound go first, in small batches; streams that play are served by
-earliest deadline; those far enough ahead are left out. Nothing here changes a stream.
+earliest deadline; those far enough ahead are left out. Streams that are not paced take the room
+that these leave. Nothing here changes a stream.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from engine.costs import StepCosts
 from engine.stream import Stream
 from engine.types import StreamId
 
-STARTUP_SLOWDOWN = 1.25
-"""Streams with time to spare join a startup batch while they make it at most this much slower."""
+CHEAP_SLOWDOWN = 1.25
+"""Streams with time to spare join others' batch while they make it at most this much slower."""
 
 COMFORT = 0.5
 """Part of the lead that a playing stream keeps in reserve: below it the stream runs in every step
@@ -73,7 +74,7 @@ def plan(streams: Iterable[Stream], now_s: float, limits: Limits, costs: StepCos
         limits: engine settings, frame duration, chunk sizes.
         costs: what steps take on this device.
     """
-    streams = list(streams)
+    streams = _served_now(list(streams), now_s, limits)
     decode, prefill = _choose_rows(streams, now_s, limits, costs)
     works = _choose_chunks(streams, now_s, limits, costs, lm_is_idle=not (decode or prefill))
     idle_s = None
@@ -85,6 +86,20 @@ def plan(streams: Iterable[Stream], now_s: float, limits: Limits, costs: StepCos
         chunks=tuple(works),
         idle_s=idle_s,
     )
+
+
+def _served_now(streams: list[Stream], now_s: float, limits: Limits) -> list[Stream]:
+    """All streams, or only the paced ones while one of them has not made a sound or runs low."""
+    config = limits.config
+    paced = [stream for stream in streams if stream.is_paced]
+    if len(paced) == len(streams) or config.policy == "throughput":
+        return streams
+    is_in_need = any(
+        deadlines.generated_slack_s(stream, now_s, limits.frame_s) < config.urgent_s
+        for stream in paced
+        if not (stream.is_paused or stream.is_starved)
+    )
+    return paced if is_in_need else streams
 
 
 def _choose_rows(
@@ -102,15 +117,25 @@ def _choose_rows(
     budget = min(config.max_batch_rows - n_decode, config.prefill_rows_per_step)
     if config.policy == "latency":
         budget = _rows_in_time(streams, n_decode, budget, now_s, limits, costs)
-    prefill = _prefill_pieces([s for s in (*must, *ranks.relaxed) if s.can_prefill], budget)
+    prefill = _prefill_pieces(
+        [s for s in (*must, *ranks.relaxed, *ranks.unpaced) if s.can_prefill], budget
+    )
     n_prefill = sum(piece.n_rows for piece in prefill)
-    n_room = config.max_batch_rows - n_prefill - n_decode
-    if ranks.startup:
-        most_s = STARTUP_SLOWDOWN * costs.step_s(n_decode, n_prefill)
-        while n_room > 0 and costs.step_s(n_decode + n_room, n_prefill) > most_s:
-            n_room //= 2
-    decode += _fitting(ranks.relaxed, n_room)
+    for joining, has_priority in ((ranks.relaxed, ranks.startup), (ranks.unpaced, must)):
+        n_decode = sum(stream.n_step_rows for stream in decode)
+        n_room = config.max_batch_rows - n_prefill - n_decode
+        if has_priority:
+            n_room = _cheap_rows(n_decode, n_prefill, n_room, costs)
+        decode += _fitting(joining, n_room)
     return decode, prefill
+
+
+def _cheap_rows(n_decode: int, n_prefill: int, n_room: int, costs: StepCosts) -> int:
+    """As many of `n_room` more rows as do not make a step much slower."""
+    most_s = CHEAP_SLOWDOWN * costs.step_s(n_decode, n_prefill)
+    while n_room > 0 and costs.step_s(n_decode + n_room, n_prefill) > most_s:
+        n_room //= 2
+    return n_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +146,19 @@ class _Ranks:
     startup: list[Stream]
     urgent: list[Stream]
     relaxed: list[Stream]
+    unpaced: list[Stream]
 
 
 def _ranked(streams: Sequence[Stream], now_s: float, limits: Limits) -> _Ranks:
     config = limits.config
     ready = [s for s in streams if s.can_prefill or s.can_decode]
     if config.policy == "throughput":
-        return _Ranks([], [], sorted(ready, key=_by_age), [])
+        return _Ranks([], [], sorted(ready, key=_by_age), [], [])
     startup = sorted((s for s in ready if deadlines.is_startup(s)), key=_by_age)
     playing = sorted(
         (deadlines.generated_slack_s(s, now_s, limits.frame_s), *_by_age(s), s)
         for s in ready
-        if not deadlines.is_startup(s)
+        if s.is_paced and not deadlines.is_startup(s)
     )
     comfort_s = COMFORT * config.lead_s
     return _Ranks(
@@ -141,6 +167,7 @@ def _ranked(streams: Sequence[Stream], now_s: float, limits: Limits) -> _Ranks:
         startup=startup[: config.startup_batch],
         urgent=[s for slack_s, *_, s in playing if -config.lead_s <= slack_s <= comfort_s],
         relaxed=[s for slack_s, *_, s in playing if comfort_s < slack_s < config.lead_s],
+        unpaced=sorted((s for s in ready if not s.is_paced), key=_by_age),
     )
 
 
@@ -259,9 +286,12 @@ def _choose_chunks(
 def _is_worth_it(
     works: Sequence[ChunkWork], now_s: float, limits: Limits, costs: StepCosts
 ) -> bool:
-    """A call is made for a chunk that is due soon or sets its stream's slot free, or for many."""
+    """A call is made for a chunk that is due soon or sets its stream's slot free, or for many.
+
+    Also for one of a stream that is not paced: it is as large as it can be.
+    """
     n_full = min(costs.n_full_call(works[0].n_frames), limits.codec.max_batch)
-    if len(works) >= n_full or any(work.is_last for work in works):
+    if len(works) >= n_full or any(work.is_last or work.due_s == math.inf for work in works):
         return True
     return works[0].due_s - now_s <= COMFORT * limits.config.lead_s
 

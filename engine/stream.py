@@ -26,6 +26,7 @@ class Stream:
         sequences: pages of each sequence.
         n_prefilled: prompt rows of each sequence that have been run (or came from the cache).
         play_from_s: for a later part of a reply: earlier audio plays until then.
+        is_paced: somebody listens while it is made, and it must keep up; False: it has no deadline.
         wants_pcm: False for text output only; then there are no chunks.
         phase_idx: the model's phase.
         is_guided: the present phase is guided: a decode step takes two rows.
@@ -54,6 +55,7 @@ class Stream:
     sequences: list[PageTable] = field(default_factory=list)
     n_prefilled: list[int] = field(default_factory=list)
     play_from_s: float | None = None
+    is_paced: bool = True
     wants_pcm: bool = True
     phase_idx: int = 0
     is_guided: bool = False

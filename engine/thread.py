@@ -141,6 +141,7 @@ class ThreadHandle:
         seed: int,
         asked_s: float,
         play_from_s: float | None = None,
+        is_paced: bool = True,
     ) -> StreamId:
         """Start a stream; events with its id follow. Raises: `EngineStoppedError`."""
         stream_id = StreamId(next(_stream_ids))
@@ -150,6 +151,7 @@ class ThreadHandle:
             seed=seed,
             asked_s=asked_s,
             play_from_s=play_from_s,
+            is_paced=is_paced,
             wants_pcm=self._gives_pcm,
         )
         self._thread.put(self._loop, command)

@@ -36,6 +36,8 @@ class OpenStream:
         play_from_s: None: the first chunk is wanted at once (startup phase). Otherwise the client
             plays earlier audio until then, and the stream starts as a steady one with that deadline
             (the later sentences of one reply).
+        is_paced: False: nobody listens while it is made (a file is written). The stream has no
+            deadline, is never left out for being ahead, and yields to streams that are listened to.
         wants_pcm: False asks for text output only.
     """
 
@@ -44,6 +46,7 @@ class OpenStream:
     seed: int
     asked_s: float
     play_from_s: float | None = None
+    is_paced: bool = True
     wants_pcm: bool = True
 
 

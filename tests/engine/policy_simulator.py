@@ -80,6 +80,7 @@ class Arrival:
     n_prompt_rows: int
     n_frames: int
     leaves_after_s: float = math.inf
+    is_paced: bool = True
 
 
 def poisson(
@@ -105,7 +106,7 @@ def poisson(
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What became of one arrival; `chunk_frames` are the audio frames of its chunks."""
+    """What became of one arrival; `frames` are the audio frames of its chunks."""
 
     arrival: Arrival
     is_refused: bool = False
@@ -113,7 +114,7 @@ class Outcome:
     ttfa_s: float = math.inf
     n_late: int = 0
     frames: list[int] = field(default_factory=list)
-    max_wait_s: float = 0.0
+    ended_s: float = math.inf
 
     def is_good(self, bound_s: float) -> bool:
         """Heard soon, and without a gap."""
@@ -215,6 +216,7 @@ class Simulator:
                 asked_s=arrival.at_s,
                 max_frames=arrival.n_frames,
                 n_prompt_rows=[arrival.n_prompt_rows],
+                is_paced=arrival.is_paced,
             )
             slot = self.slots.allocate()
             assert slot is not None
@@ -272,6 +274,7 @@ class Simulator:
         outcome.n_late = stream.n_late_chunks
         if chunks.is_delivered(stream, codec):
             outcome.is_finished = True
+            outcome.ended_s = self.now_s
             self._free(stream)
 
     def _free(self, stream: Stream) -> None:

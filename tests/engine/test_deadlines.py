@@ -55,6 +55,16 @@ def test_a_later_part_of_a_reply_is_due_when_the_part_before_it_ends():
     assert next_chunk_deadline(stream) == 21.0
 
 
+def test_nothing_is_due_in_a_stream_that_is_not_paced():
+    stream = startup(is_paced=False)
+    assert not is_startup(stream)
+    record_sent(stream, RATE_HZ, RATE_HZ, 10.0)
+    record_sent(stream, RATE_HZ, RATE_HZ, 50.0)
+    assert next_chunk_deadline(stream) == math.inf
+    assert slack_s(stream, 60.0) == math.inf
+    assert stream.n_late_chunks == 0
+
+
 def test_a_later_part_that_comes_too_late_is_a_gap():
     stream = startup(play_from_s=20.0)
     record_sent(stream, RATE_HZ, RATE_HZ, 20.5)

@@ -129,6 +129,28 @@ def test_a_device_too_slow_for_real_time_still_serves_all_it_takes():
     assert all(outcome.is_finished for outcome in outcomes)
 
 
+def test_files_are_made_faster_than_real_time_and_listeners_do_not_notice():
+    profile = orpheus_like()
+    listeners = poisson(4.0, 20.0, profile.frame.frame_s, seed=2)
+    files = [
+        Arrival(at_s=2.0 * i, n_prompt_rows=60, n_frames=700, is_paced=False) for i in range(6)
+    ]
+    alone = Simulator(profile, CONFIG).run(listeners)
+    outcomes = Simulator(profile, CONFIG).run([*listeners, *files])
+    beside = [outcome for outcome in outcomes if outcome.arrival.is_paced]
+    assert all(outcome.n_late == 0 for outcome in beside)
+    assert _p90_ttfa_s(beside) < 1.5 * _p90_ttfa_s(alone)
+    for outcome in outcomes:
+        if not outcome.arrival.is_paced:
+            file_s = outcome.arrival.n_frames * profile.frame.frame_s
+            assert outcome.ended_s - outcome.arrival.at_s < 0.8 * file_s
+            assert sum(outcome.frames) == outcome.arrival.n_frames
+
+
+def _p90_ttfa_s(outcomes: list[Outcome]) -> float:
+    return percentile([outcome.ttfa_s for outcome in outcomes], 0.9)
+
+
 def _slower(profile: Profile, factor: float) -> Profile:
     costs = ("decode_ms", "decode_row_ms", "prefill_ms", "prefill_row_ms", "chunk_ms")
     changed = {name: factor * getattr(profile, name) for name in (*costs, "chunk_frame_ms")}

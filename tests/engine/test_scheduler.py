@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -186,9 +187,47 @@ def test_text_streams_run_without_deadlines():
     assert set(plan.decode) == {1, 2}
 
 
+def test_a_stream_that_is_not_paced_is_never_left_out_for_being_ahead():
+    plan = _plan([playing(1, slack_s=60.0, is_paced=False), playing(2, slack_s=3.4)], lead_s=3.0)
+    assert plan.decode == (1,)
+    assert _plan([startup(1, is_paced=False)]).prefill
+
+
+@pytest.mark.parametrize(
+    "in_need",
+    [startup(2), _begun(2), playing(2, slack_s=0.2), playing(2, slack_s=-5.0)],
+    ids=["new", "without a sound", "low", "far behind"],
+)
+def test_a_stream_that_is_not_paced_yields_to_a_paced_one_in_need(in_need):
+    unpaced = [
+        startup(1, is_paced=False),
+        playing(3, slack_s=9.0, is_paced=False),
+        playing(4, slack_s=9.0, is_paced=False, frames_ready=70),
+    ]
+    plan = _plan([*unpaced, in_need])
+    parts = (*plan.prefill, *plan.chunks)
+    served = {*plan.decode, *(part.stream_id for part in parts)}
+    assert served == {2}
+    at_ease = _plan([*unpaced, playing(2, slack_s=0.4)])
+    assert set(at_ease.decode) == {2, 3, 4}
+    assert [piece.stream_id for piece in at_ease.prefill] == [1]
+    assert [work.stream_id for work in at_ease.chunks] == [4]
+
+
+def test_a_paced_stream_that_cannot_run_holds_nobody_up():
+    held = [playing(2, slack_s=0.0, is_paused=True), playing(3, slack_s=0.0, is_starved=True)]
+    assert _plan([playing(1, slack_s=0.0, is_paced=False), *held]).decode == (1,)
+
+
+def test_chunks_of_a_stream_that_is_not_paced_are_the_largest_from_the_first_on():
+    for n_waiting, sizes in [(7, []), (8, [8]), (20, [8])]:
+        stream = _begun(1, is_paced=False, frames_ready=n_waiting)
+        assert [work.n_frames for work in _plan([stream]).chunks] == sizes
+
+
 STREAM = st.builds(
     dict,
-    kind=st.sampled_from(["startup", "playing", "text", "later"]),
+    kind=st.sampled_from(["startup", "playing", "text", "later", "file"]),
     n_prompt=st.lists(st.integers(1, 40), min_size=1, max_size=2),
     n_frames=st.integers(1, 30),
     slack_s=st.floats(-5.0, 5.0),
@@ -203,6 +242,7 @@ def _made(stream_id: int, seed: dict, now_s: float) -> Stream:
     stream.max_frames = seed["n_frames"]
     stream.is_guided = len(seed["n_prompt"]) == 2
     stream.wants_pcm = seed["kind"] != "text"
+    stream.is_paced = seed["kind"] != "file"
     if seed["kind"] in ("playing", "later"):
         stream.play_from_s = now_s + seed["slack_s"]
     return stream

@@ -1,0 +1,114 @@
+"""How an answer's text is cut for speech, and which of it has been spoken. Pure, any thread.
+
+The cutting itself is `realtime.text_units`; here are the lengths that an answer wants, the end at a
+whole sentence, and the way back from audio to text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from realtime.config import TextLimits
+from realtime.text_units import TextSegmenter, Unit, next_cut
+
+ANSWER_TEXT: Final = TextLimits(min_sentence=8, first_clause=14, max_unit=240)
+"""Shorter than for text that is read aloud: somebody waits for the first clause, which a small text
+model writes in some 0.1 s; it plays for a second, in which the next one is made."""
+
+_WHOLE_SENTENCES: Final = TextLimits(min_sentence=1, first_clause=1_000_000, max_unit=1_000_000)
+_SENTENCE_ENDS: Final = ".!?…。！？"  # noqa: RUF001 - the full-width marks are meant
+_CLOSERS: Final = "\"')]”’»」』"  # noqa: RUF001 - the quotes are meant
+
+
+class SentenceGate:
+    """Holds back the start of a sentence that a limit may cut; the first passes at once."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._n_passed = 0
+        self._n_sentences = 0
+
+    def push(self, text: str) -> str:
+        """More text. Returns what may go on."""
+        self._text += text
+        passed = ""
+        while (place := self._sentence_end()) is not None:
+            passed += self._text[self._n_passed : place]
+            self._text = self._text[place:]
+            self._n_passed = 0
+            self._n_sentences += 1
+        if not self._n_sentences:
+            passed += self._text[self._n_passed :]
+            self._n_passed = len(self._text)
+        return passed
+
+    def finish(self, *, is_cut: bool) -> tuple[str, bool]:
+        """No more text. Returns what may still go on, and whether all ends with a sentence."""
+        rest = self._text[self._n_passed :]
+        is_whole = self._text.rstrip().rstrip(_CLOSERS).endswith(tuple(_SENTENCE_ENDS))
+        if not is_cut or is_whole or not self._n_sentences:
+            return rest, is_whole or not is_cut
+        return "", True
+
+    def _sentence_end(self) -> int | None:
+        n_blank = len(self._text) - len(self._text.lstrip())
+        place = next_cut(self._text[n_blank:], _WHOLE_SENTENCES, is_first=False, is_final=False)
+        return None if place is None else n_blank + place
+
+
+@dataclass(frozen=True, slots=True)
+class _SpokenUnit:
+    """A unit by its place in the text."""
+
+    start: int
+    end: int
+
+
+class SpokenPlaces:
+    """Where in an answer's text its speech has come to.
+
+    Args:
+        limits: with which the text is cut.
+    """
+
+    def __init__(self, limits: TextLimits) -> None:
+        self._cutter = TextSegmenter(limits)
+        self._text = ""
+        self._units: list[_SpokenUnit] = []
+
+    @property
+    def n_units(self) -> int:
+        """Units that can be spoken."""
+        return len(self._units)
+
+    @property
+    def n_characters(self) -> int:
+        """Of the text."""
+        return len(self._text)
+
+    def push(self, text: str) -> None:
+        """More text."""
+        self._text += text
+        self._add(self._cutter.push(text))
+
+    def end(self) -> None:
+        """No more text."""
+        self._add(self._cutter.flush())
+
+    def place_of(self, n_spoken: float) -> int:
+        """The place in the text at which `n_spoken` characters of its units have been spoken."""
+        for unit in self._units:
+            n_characters = unit.end - unit.start
+            if n_spoken < n_characters:
+                return unit.start + int(n_spoken) if n_spoken > 0 else unit.start
+            n_spoken -= n_characters
+        return self._units[-1].end if self._units else 0
+
+    def _add(self, units: list[Unit]) -> None:
+        for unit in units:
+            if isinstance(unit, str):
+                after = self._units[-1].end if self._units else 0
+                start = self._text.find(unit, after)
+                assert start >= 0, "a unit is a part of the text"
+                self._units.append(_SpokenUnit(start, start + len(unit)))

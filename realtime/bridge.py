@@ -181,7 +181,13 @@ class EngineBridge:
         self.spec = handle.spec
 
     def open_stream(
-        self, plan: PromptPlan, *, seed: int, asked_s: float, play_from_s: float | None
+        self,
+        plan: PromptPlan,
+        *,
+        seed: int,
+        asked_s: float,
+        play_from_s: float | None,
+        is_paced: bool = True,
     ) -> StreamFeed:
         """Start a stream.
 
@@ -190,7 +196,7 @@ class EngineBridge:
         """
         # No await between the two: an event of the stream can only be delivered after this.
         stream_id = self.handle.open_stream(
-            plan, seed=seed, asked_s=asked_s, play_from_s=play_from_s
+            plan, seed=seed, asked_s=asked_s, play_from_s=play_from_s, is_paced=is_paced
         )
         feed = StreamFeed(stream_id, self.spec.frame.sample_rate_hz)
         self.relay.register(feed)

@@ -19,6 +19,8 @@ MAX_METADATA_KEYS: Final = 16
 MAX_METADATA_CHARACTERS: Final = 512
 
 OptionValue = str | int | float | bool
+Pace = Literal["playback", "fast"]
+"""As a listener needs it, or as fast as there is room (nobody listens yet: a file is written)."""
 ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
 ErrorType = Literal["invalid_request_error", "server_error", "rate_limit_error"]
 
@@ -45,7 +47,7 @@ Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=MAX_META
 
 
 class OutputPatch(_Wire):
-    """Changes to the form of the audio; null sets a field back to its default.
+    """Changes to the form and the pace of the audio; null sets a field back to its default.
 
     `sample_rate_hz` is the rate of PCM16, or the rate at which Opus is encoded.
     """
@@ -54,6 +56,7 @@ class OutputPatch(_Wire):
     bitrate_bps: Annotated[int, Field(ge=6000, le=256_000)] | None = None
     complexity: Annotated[int, Field(ge=0, le=10)] | None = None
     sample_rate_hz: Literal[8000, 16000, 22050, 24000, 32000, 44100, 48000] | None = None
+    pace: Pace | None = None
 
 
 class SessionPatch(_Wire):
@@ -151,12 +154,13 @@ CLIENT_EVENTS: Final[dict[str, type[ClientEvent]]] = {
 
 
 class OutputInfo(_Lenient):
-    """The form of the audio as it is in force; bitrate and complexity are Opus's."""
+    """The form and the pace of the audio as in force; bitrate and complexity are Opus's."""
 
     codec: AudioCodec
     sample_rate_hz: int
     bitrate_bps: int | None = None
     complexity: int | None = None
+    pace: Pace = "playback"
 
 
 class LimitsInfo(_Lenient):

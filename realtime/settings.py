@@ -11,7 +11,7 @@ from models.options import check_language, check_options, check_voice
 from models.spec import ModelSpec, OptionSpec, OptionValue
 from realtime.config import GatewayConfig
 from realtime.errors import ProtocolError, printable
-from realtime.events import LimitsInfo, OutputInfo, OutputPatch, SessionInfo, SessionPatch
+from realtime.events import LimitsInfo, OutputInfo, OutputPatch, Pace, SessionInfo, SessionPatch
 from realtime.frames import AudioCodec
 from realtime.protocol import OPUS_RATES_HZ
 
@@ -38,12 +38,18 @@ COMMON_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSettings:
-    """The form of the audio as asked; None takes the default."""
+    """The form and the pace of the audio as asked; None takes the default."""
 
     codec: AudioCodec | None = None
     bitrate_bps: int | None = None
     complexity: int | None = None
     sample_rate_hz: int | None = None
+    pace: Pace | None = None
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether somebody listens while it comes."""
+        return self.pace != "fast"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +100,11 @@ def merge_settings(
 def output_in_force(output: OutputSettings, spec: ModelSpec, config: GatewayConfig) -> OutputInfo:
     """The form of the audio with every default filled in."""
     codec = output.codec or "opus"
+    pace = output.pace or "playback"
     model_rate_hz = spec.frame.sample_rate_hz
     if codec == "pcm16":
-        return OutputInfo(codec=codec, sample_rate_hz=output.sample_rate_hz or model_rate_hz)
+        rate_hz = output.sample_rate_hz or model_rate_hz
+        return OutputInfo(codec=codec, sample_rate_hz=rate_hz, pace=pace)
     opus_rate_hz = OPUS_RATES_HZ[0] if model_rate_hz <= OPUS_RATES_HZ[0] else OPUS_RATES_HZ[1]
     complexity = output.complexity
     return OutputInfo(
@@ -104,6 +112,7 @@ def output_in_force(output: OutputSettings, spec: ModelSpec, config: GatewayConf
         sample_rate_hz=output.sample_rate_hz or opus_rate_hz,
         bitrate_bps=output.bitrate_bps or config.opus_bitrate_bps,
         complexity=config.opus_complexity if complexity is None else complexity,
+        pace=pace,
     )
 
 

@@ -128,6 +128,7 @@ class Speaker:
         self._pauses_s = 0.0
         self._n_units = 0
         self._s_per_character = GUESSED_S_PER_CHARACTER
+        self._is_paced = settings.output.is_paced
         self._is_paused = False
         self._asked_s = clock()
 
@@ -277,7 +278,6 @@ class Speaker:
 
     async def _open_segment(self, plan: PromptPlan, n_characters: int) -> StreamFeed:
         await self._wait_turn()
-        ahead_s = self._ahead_s()
         now_s = self._clock()
         seed = (self._seed + SEED_STEP * self._n_units) & MAX_SEED
         try:
@@ -285,7 +285,8 @@ class Speaker:
                 plan,
                 seed=seed,
                 asked_s=now_s if self._n_units else self._asked_s,
-                play_from_s=now_s + ahead_s if ahead_s > 0 else None,
+                play_from_s=self._play_from_s(now_s),
+                is_paced=self._is_paced,
             )
         except EngineStoppedError as error:
             raise ResponseFailedError("engine_stopped", str(error)) from None
@@ -297,16 +298,27 @@ class Speaker:
         self._segments.put_nowait(segment)
         return feed
 
+    def _play_from_s(self, now_s: float) -> float | None:
+        """When the next stream will be heard; None: it is waited for."""
+        if not self._is_paced:
+            # Nobody waits, but the engine must see that it is a part of what it has begun.
+            return now_s if self._n_units else None
+        ahead_s = self._ahead_s()
+        return now_s + ahead_s if ahead_s > 0 else None
+
     def _put_pause(self, pause: Pause) -> None:
         self._pauses_s += pause.seconds
         self._segments.put_nowait(pause)
 
     async def _wait_turn(self) -> None:
-        """Wait until the next stream is wanted: the last one is complete, or nearly heard."""
+        """Wait until the next stream is wanted: the last one is complete, or nearly heard.
+
+        Where nobody listens, two run side by side.
+        """
         while len(self._open) >= MAX_OPEN_STREAMS:
             self._has_ended.clear()
             await self._has_ended.wait()
-        while self._open and self._open[-1].feed.outcome is None:
+        while self._is_paced and self._open and self._open[-1].feed.outcome is None:
             wait_s = self._ahead_s() - self._config.open_ahead_s
             if wait_s <= 0:
                 return

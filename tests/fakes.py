@@ -118,6 +118,7 @@ class FakeStream:
     seed: int
     asked_s: float
     play_from_s: float | None
+    is_paced: bool
     pcm: Pcm
     text: str
     is_text_final: bool
@@ -185,7 +186,13 @@ class FakeEngine:
         return FakePlan(request.text, request.is_text_final)
 
     def open_stream(
-        self, plan: Any, *, seed: int, asked_s: float, play_from_s: float | None = None
+        self,
+        plan: Any,
+        *,
+        seed: int,
+        asked_s: float,
+        play_from_s: float | None = None,
+        is_paced: bool = True,
     ) -> StreamId:
         with self._changed:
             if self._is_stopped:
@@ -196,6 +203,7 @@ class FakeEngine:
                 seed=seed,
                 asked_s=asked_s,
                 play_from_s=play_from_s,
+                is_paced=is_paced,
                 pcm=self.tone(plan.text) if plan.is_text_final else np.zeros(0, np.float32),
                 text=plan.text,
                 is_text_final=plan.is_text_final,

@@ -141,14 +141,14 @@ def test_say_starts_a_server_for_the_call(monkeypatch, tmp_path, free_port):
     assert told["audio_s"] == len(pcm) / rate_hz
 
 
-def test_a_file_takes_pcm_and_a_device_takes_opus(tmp_path):
-    def codec(**fields: object) -> str:
-        session = SayRequest(text="x", options={}, **fields).session()
-        return session.output.codec
+def test_a_file_takes_pcm_fast_and_a_device_takes_opus_as_it_plays(tmp_path):
+    def asked(**fields: object) -> tuple[str, str]:
+        output = SayRequest(text="x", options={}, **fields).session().output
+        return output.codec, output.pace
 
-    assert codec() == "opus"
-    assert codec(target=tmp_path / "a.wav") == "pcm16"
-    assert codec(target=tmp_path / "a.wav", codec="opus") == "opus"
+    assert asked() == ("opus", "playback")
+    assert asked(target=tmp_path / "a.wav") == ("pcm16", "fast")
+    assert asked(target=tmp_path / "a.wav", codec="opus") == ("opus", "fast")
 
 
 def test_settings_that_are_not_given_are_not_sent():

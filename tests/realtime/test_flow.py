@@ -193,6 +193,46 @@ def test_playout_reports_reach_the_stream_that_is_heard():
     run(scenario)
 
 
+def test_at_the_fast_pace_units_run_side_by_side_and_nothing_waits_for_a_listener():
+    text = "This is a sentence of some length. And this one is another. The third is the last."
+
+    async def scenario():
+        config = replace(FAST_CONFIG, open_ahead_s=0.001)
+        async with gateway(config, by_hand=True) as here, here.client() as client:
+            output = {"codec": "pcm16", "pace": "fast"}
+            await client.send("response.create", response={"output": output})
+            await client.text(text)
+            await until(lambda: len(here.engine.streams) == 2)
+            here.engine.finish()
+            await until(lambda: len(here.engine.streams) == 3)
+            here.engine.finish()
+            spoken = await client.spoken()
+            streams = here.engine.streams
+            assert not any(stream.is_paced for stream in streams)
+            # Later units are parts of what was admitted, not new callers.
+            assert [stream.play_from_s is None for stream in streams] == [True, False, False]
+            assert spoken.status == "completed"
+            assert spoken.n_samples == sum(len(tone(stream.text)) for stream in streams)
+
+    run(scenario)
+
+
+def test_the_pace_is_that_of_playback_unless_another_is_asked_for():
+    async def scenario():
+        async with gateway() as here, here.client() as client:
+            assert client.session["output"]["pace"] == "playback"
+            await client.say("Heard while it comes.")
+            await client.send("session.update", session={"output": {"pace": "fast"}})
+            session = (await client.event("session.updated"))["session"]
+            assert session["output"]["pace"] == "fast"
+            await client.say("Written to a file.")
+            await client.send("response.create", response={"output": {"pace": None}})
+            await client.say("Heard again.")
+            assert [stream.is_paced for stream in here.engine.streams] == [True, False, True]
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("opens_ahead", [True, False])
 def test_the_next_unit_is_opened_before_the_last_is_heard_with_its_time(opens_ahead):
     """No gap between sentences, and no startup priority for those that are not waited for."""

@@ -112,6 +112,11 @@ def test_deep_nesting_is_an_error_and_no_crash():
             "session.output.bitrate_bps",
         ),
         (
+            {"type": "session.update", "session": {"output": {"pace": "slow"}}},
+            "invalid_value",
+            "session.output.pace",
+        ),
+        (
             {"type": "response.create", "response": {"options": {"a": [1]}}},
             "invalid_value",
             "response.options.a",

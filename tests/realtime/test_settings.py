@@ -47,6 +47,7 @@ def test_output_merges_too():
     assert changed.output == OutputSettings(codec="pcm16", sample_rate_hz=16000)
     assert merge(changed, output=OutputPatch(sample_rate_hz=None)).output.codec == "pcm16"
     assert merge(changed, output=None).output == OutputSettings()
+    assert merge(changed, output=OutputPatch(pace="fast")).output.codec == "pcm16"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from threading import Event
 
 from realtime.audio_files import check_target, write_audio
 from realtime.client import Speech, SpeechClient, SpeechResult
-from realtime.events import OptionValue, OutputPatch, Pace, SessionPatch
+from realtime.events import OptionValue, OutputPatch, SessionPatch
 from realtime.frames import AudioCodec
 from realtime.received_audio import Pcm
 from realtime.sound import NoSoundError, Player, open_player
@@ -46,10 +46,12 @@ class SayRequest:
 
     def session(self) -> SessionPatch:
         """The settings of a session for it; what is not set is left out."""
-        codec: AudioCodec = self.codec or ("opus" if self.target is None else "pcm16")
-        # Nobody listens to a file while it is written: it need not come at the pace of speech.
-        pace: Pace = "playback" if self.target is None else "fast"
-        settings: dict[str, object] = {"output": OutputPatch(codec=codec, pace=pace)}
+        if self.target is None:
+            output = OutputPatch(codec=self.codec or "opus")
+        else:
+            # Nobody listens to a file while it is written: it need not come at the pace of speech.
+            output = OutputPatch(codec=self.codec or "pcm16", pace="fast")
+        settings: dict[str, object] = {"output": output}
         for name in ("model", "voice", "language", "options"):
             value = getattr(self, name)
             if value:

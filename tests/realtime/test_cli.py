@@ -142,11 +142,11 @@ def test_say_starts_a_server_for_the_call(monkeypatch, tmp_path, free_port):
 
 
 def test_a_file_takes_pcm_fast_and_a_device_takes_opus_as_it_plays(tmp_path):
-    def asked(**fields: object) -> tuple[str, str]:
+    def asked(**fields: object) -> tuple[str, str | None]:
         output = SayRequest(text="x", options={}, **fields).session().output
         return output.codec, output.pace
 
-    assert asked() == ("opus", "playback")
+    assert asked() == ("opus", None)
     assert asked(target=tmp_path / "a.wav") == ("pcm16", "fast")
     assert asked(target=tmp_path / "a.wav", codec="opus") == ("opus", "fast")
 

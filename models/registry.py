@@ -137,6 +137,18 @@ def _load_pico(folder: Path | None) -> SpeechModel:
     return model.load(folder)
 
 
+def _smollm_spec() -> ModelSpec:
+    from models.smollm import model
+
+    return model.read_spec()
+
+
+def _load_smollm(folder: Path | None) -> SpeechModel:
+    from models.smollm import model
+
+    return model.load(folder)
+
+
 def _toy_spec(name: str) -> ModelSpec:
     from models.toy.catalogue import TOYS
 
@@ -163,6 +175,12 @@ _TOYS = {
 _FAMILIES = {
     "pico": _Family(
         spec=_pico_spec, load=_load_pico, runs_on="any two CPU cores", folder_file="lm.json"
+    ),
+    "smollm2-135m": _Family(
+        spec=_smollm_spec,
+        load=_load_smollm,
+        runs_on="any two CPU cores",
+        folder_file="SmolLM2-135M-Instruct.Q4_1.gguf",
     ),
     **{
         name: _Family(spec=partial(_toy_spec, name), load=partial(_load_toy, name), runs_on=runs_on)

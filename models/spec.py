@@ -330,11 +330,21 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """What a caller asks of a model, already typed; the engine and the gateway share this form.
 
     Args:
         text: what to speak, or the user's text.
+        messages: the conversation before `text`, oldest first, for models that answer in text; its
+            last message is the one to answer where `text` is empty.
         voice: one of the spec's voices; None takes the first.
         language: one of the spec's languages; None takes the first.
         options: values by option name, checked against the spec by `models.options`.
@@ -345,6 +355,7 @@ class PlanRequest:
     """
 
     text: str
+    messages: tuple[Message, ...] = ()
     voice: str | None = None
     language: str | None = None
     options: Mapping[str, OptionValue] = field(default_factory=dict)

@@ -10,14 +10,20 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
+from realtime.conversing import Conversing
 from realtime.gateway import Gateway
 from realtime.lanes import http
+from realtime.lanes.realtime import serve_conversation
 from realtime.lanes.speech import serve_speech
-from realtime.protocol import SPEECH_PATH
+from realtime.protocol import REALTIME_PATH, SPEECH_PATH
 
 
-def make_app(gateway: Gateway) -> Starlette:
-    """The app around `gateway`, which it starts and closes with its lifespan."""
+def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlette:
+    """The app around `gateway`, which it starts and closes with its lifespan.
+
+    Without `conversing` there is nobody to talk to: the app only speaks.
+    """
+    talk = [] if conversing is None else [_conversation_route(gateway, conversing)]
 
     async def speech(socket: WebSocket) -> None:
         await serve_speech(socket, gateway)
@@ -33,6 +39,7 @@ def make_app(gateway: Gateway) -> Starlette:
     app = Starlette(
         routes=[
             WebSocketRoute(SPEECH_PATH, speech),
+            *talk,
             Route("/healthz", http.healthz),
             Route("/readyz", http.readyz),
             Route("/v1/models", http.models),
@@ -44,3 +51,10 @@ def make_app(gateway: Gateway) -> Starlette:
     )
     app.state.gateway = gateway
     return app
+
+
+def _conversation_route(gateway: Gateway, conversing: Conversing) -> WebSocketRoute:
+    async def converse(socket: WebSocket) -> None:
+        await serve_conversation(socket, gateway, conversing)
+
+    return WebSocketRoute(REALTIME_PATH, converse)

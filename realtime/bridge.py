@@ -22,6 +22,7 @@ from engine.types import (
     StreamFailed,
     StreamFinished,
     StreamId,
+    TextDelta,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class StreamFeed:
         self.end: StreamFinished | StreamFailed | None = None
         self.fault: StreamFailed | None = None
         self._sample_rate_hz = sample_rate_hz
-        self._chunks: deque[Pcm] = deque()
+        self._pieces: deque[Pcm | str] = deque()
         self._changed = asyncio.Event()
         self._ended = asyncio.Event()
         self._is_dropped = False
@@ -120,6 +121,9 @@ class StreamFeed:
         """Take an event of this stream."""
         if isinstance(event, AudioChunk):
             self._put_chunk(event)
+        elif isinstance(event, TextDelta):
+            if not self._is_dropped and self.outcome is None:
+                self._pieces.append(event.text)
         elif isinstance(event, StreamFinished | StreamFailed):
             self.end = event
             self._ended.set()
@@ -128,7 +132,7 @@ class StreamFeed:
     def drop(self) -> None:
         """Keep nothing any more: nobody listens."""
         self._is_dropped = True
-        self._chunks.clear()
+        self._pieces.clear()
 
     async def next_chunk(self, timeout_s: float) -> Pcm | None:
         """The next audio; None at the stream's end (see `outcome`).
@@ -136,13 +140,23 @@ class StreamFeed:
         Raises:
             TimeoutError: no event of the stream came for `timeout_s` seconds.
         """
-        while not self._chunks:
+        while isinstance(piece := await self.next_piece(timeout_s), str):
+            pass
+        return piece
+
+    async def next_piece(self, timeout_s: float) -> Pcm | str | None:
+        """The next audio or text, as the model gave them; None at the stream's end.
+
+        Raises:
+            TimeoutError: no event of the stream came for `timeout_s` seconds.
+        """
+        while not self._pieces:
             if self.outcome is not None:
                 return None
             self._changed.clear()
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
-        return self._chunks.popleft()
+        return self._pieces.popleft()
 
     async def wait_end(self, timeout_s: float) -> bool:
         """Wait for the stream's end, at most so long. Returns whether it has come."""
@@ -164,7 +178,7 @@ class StreamFeed:
         self._n_chunks += 1
         self._n_samples += len(chunk.pcm)
         if len(chunk.pcm):
-            self._chunks.append(chunk.pcm)
+            self._pieces.append(chunk.pcm)
 
 
 class EngineBridge:

@@ -172,9 +172,14 @@ class Endpointer:
             return self._end("starved")
         return []
 
-    def reset(self) -> None:
-        """Forget the turn under way, and take nothing from before now into the next."""
+    def reset(self, position: int | None = None) -> None:
+        """Forget the turn under way, and take nothing from before now into the next.
+
+        Args:
+            position: where the next frame begins; None: where the last one ended.
+        """
         self._start = None
+        self._position = self._position if position is None else position
         self._floor = self._position
         self._n_candidate = self._n_silent = 0
         self._is_paused = False

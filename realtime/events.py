@@ -25,13 +25,13 @@ ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", 
 ErrorType = Literal["invalid_request_error", "server_error", "rate_limit_error"]
 
 
-class _Wire(BaseModel):
+class WireModel(BaseModel):
     """Strict JSON types, no field that is not named."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class _Lenient(BaseModel):
+class LenientModel(BaseModel):
     """Read by clients: a newer server may add fields."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -46,7 +46,7 @@ Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=MAX_META
 # What a client sends.
 
 
-class OutputPatch(_Wire):
+class OutputPatch(WireModel):
     """Changes to the form and the pace of the audio; null sets a field back to its default.
 
     `sample_rate_hz` is the rate of PCM16, or the rate at which Opus is encoded.
@@ -59,7 +59,7 @@ class OutputPatch(_Wire):
     pace: Pace | None = None
 
 
-class SessionPatch(_Wire):
+class SessionPatch(WireModel):
     """Changes to a session; absent fields stay, null sets a field back to its default."""
 
     model: Name | None = None
@@ -75,7 +75,7 @@ class ResponsePatch(SessionPatch):
     metadata: Metadata | None = None
 
 
-class BaseClientEvent(_Wire):
+class BaseClientEvent(WireModel):
     """What every client event may carry: an id that errors echo."""
 
     event_id: Annotated[str, Field(max_length=MAX_ID_CHARACTERS)] | None = None
@@ -153,7 +153,7 @@ CLIENT_EVENTS: Final[dict[str, type[ClientEvent]]] = {
 # What the server sends.
 
 
-class OutputInfo(_Lenient):
+class OutputInfo(LenientModel):
     """The form and the pace of the audio as in force; bitrate and complexity are Opus's."""
 
     codec: AudioCodec
@@ -163,7 +163,7 @@ class OutputInfo(_Lenient):
     pace: Pace = "playback"
 
 
-class LimitsInfo(_Lenient):
+class LimitsInfo(LenientModel):
     """What a client must stay within."""
 
     max_message_bytes: int
@@ -174,7 +174,7 @@ class LimitsInfo(_Lenient):
     idle_timeout_s: float
 
 
-class SessionInfo(_Lenient):
+class SessionInfo(LenientModel):
     """A session as it is in force."""
 
     id: str
@@ -186,7 +186,7 @@ class SessionInfo(_Lenient):
     limits: LimitsInfo
 
 
-class StatusError(_Lenient):
+class StatusError(LenientModel):
     """Why a response failed."""
 
     type: ErrorType = "server_error"
@@ -194,7 +194,7 @@ class StatusError(_Lenient):
     message: str
 
 
-class StatusDetails(_Lenient):
+class StatusDetails(LenientModel):
     """Why a response did not complete. `retry_after_s` is set when the server is overloaded."""
 
     type: Literal["cancelled", "incomplete", "failed"]
@@ -203,7 +203,7 @@ class StatusDetails(_Lenient):
     retry_after_s: float | None = None
 
 
-class Usage(_Lenient):
+class Usage(LenientModel):
     """What a response took: text in, codec frames generated, samples at the announced rate."""
 
     n_input_characters: int
@@ -212,14 +212,14 @@ class Usage(_Lenient):
     audio_ms: float
 
 
-class Timing(_Lenient):
+class Timing(LenientModel):
     """Server-side times of a response. `ttfa_ms`: first text to first audio frame sent."""
 
     ttfa_ms: float | None
     generation_ms: float
 
 
-class ResponseInfo(_Lenient):
+class ResponseInfo(LenientModel):
     """A response; usage and timing come with its end."""
 
     id: str
@@ -231,7 +231,7 @@ class ResponseInfo(_Lenient):
     metadata: dict[str, str] | None = None
 
 
-class ErrorDetail(_Lenient):
+class ErrorDetail(LenientModel):
     """What was wrong; `event_id` is the client's own, of the message at fault."""
 
     type: ErrorType
@@ -241,10 +241,10 @@ class ErrorDetail(_Lenient):
     event_id: str | None = None
 
 
-class BaseServerEvent(_Lenient):
-    """What every server event carries."""
+class BaseServerEvent(LenientModel):
+    """What every server event carries; the id is given when it is sent."""
 
-    event_id: str
+    event_id: str = ""
 
 
 class SessionCreated(BaseServerEvent):

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 
 from realtime.errors import ProtocolError
-from realtime.events import ErrorDetail, ErrorEvent, ErrorType, ServerEvent
+from realtime.events import BaseServerEvent, ErrorDetail, ErrorEvent, ErrorType
 from realtime.frames import AudioFrame, encode_audio_frame
 from realtime.metrics import GatewayMetrics
 from realtime.protocol import encode_event
@@ -30,8 +30,10 @@ class Outlet:
         """An id for the next event."""
         return f"event_{next(self._numbers)}"
 
-    def event(self, event: ServerEvent) -> None:
-        """Send an event after everything that waits."""
+    def event(self, event: BaseServerEvent) -> None:
+        """Send an event after everything that waits; it gets an id if it has none."""
+        if not event.event_id:
+            event = event.model_copy(update={"event_id": self.next_event_id()})
         self.queue.put(Outgoing(message=encode_event(event)))
 
     def error(self, fault: ProtocolError, kind: ErrorType = "invalid_request_error") -> None:

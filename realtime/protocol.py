@@ -9,7 +9,8 @@ A client message goes through `parse_client_event`; whatever is wrong with it co
 from __future__ import annotations
 
 import json
-from typing import Final, NoReturn
+from collections.abc import Mapping
+from typing import Final, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
@@ -67,6 +68,7 @@ __all__ = [
     "OPUS_RATES_HZ",
     "PACKET_MS",
     "PCM_RATES_HZ",
+    "REALTIME_PATH",
     "SERVER_EVENTS",
     "SPEECH_PATH",
     "SUBPROTOCOL",
@@ -107,10 +109,14 @@ __all__ = [
     "Usage",
     "encode_event",
     "parse_client_event",
+    "parse_event",
     "parse_server_event",
 ]
 
+Event = TypeVar("Event", bound=BaseClientEvent)
+
 SUBPROTOCOL: Final = "parley.v1"
+REALTIME_PATH: Final = "/v1/realtime"
 SPEECH_PATH: Final = "/v1/audio/speech/stream"
 PACKET_MS: Final = 20
 
@@ -125,15 +131,26 @@ OPUS_RATES_HZ: Final = (24000, 48000)
 PCM_RATES_HZ: Final = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
 
 
-def encode_event(event: ClientEvent | ServerEvent) -> str:
+def encode_event(event: BaseClientEvent | BaseServerEvent) -> str:
     """JSON text of `event`. A client's unset fields are left out, its nulls are kept."""
     if isinstance(event, BaseClientEvent):
-        return json.dumps({"type": event.type, **event.model_dump(exclude_unset=True)})
+        return json.dumps(
+            {"type": event.model_dump()["type"], **event.model_dump(exclude_unset=True)}
+        )
     return event.model_dump_json()
 
 
 def parse_client_event(message: str) -> ClientEvent:
+    """The speech lane's event in a text message. Raises: `ProtocolError`, as `parse_event`."""
+    return parse_event(message, CLIENT_EVENTS)
+
+
+def parse_event(message: str, events: Mapping[str, type[Event]]) -> Event:
     """The event in a text message.
+
+    Args:
+        message: JSON text.
+        events: what a client may send, by type.
 
     Raises:
         ProtocolError: `invalid_event` (not JSON, no or unknown type), `unknown_field`,
@@ -148,9 +165,9 @@ def parse_client_event(message: str) -> ClientEvent:
         raise ProtocolError(
             "invalid_event", "type is missing or no string", param="type", event_id=known_id
         )
-    model = CLIENT_EVENTS.get(kind)
+    model = events.get(kind)
     if model is None:
-        known = ", ".join(CLIENT_EVENTS)
+        known = ", ".join(events)
         raise ProtocolError(
             "invalid_event",
             f"unknown type {printable(kind)!r}; known: {known}",
@@ -205,19 +222,26 @@ def _has_lone_surrogate(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _lone_surrogate_path(value: object) -> str | None:
-    """Where in a validated (so shallow) message a string holds half a UTF-16 pair.
+def _lone_surrogate_path(message: dict[str, object]) -> str | None:
+    """Where in a message a string holds half a UTF-16 pair.
 
     JSON can write one as an escape; it could not be sent back.
     """
-    if isinstance(value, str):
-        return "" if _has_lone_surrogate(value) else None
-    if not isinstance(value, dict):
-        return None
-    for key, inner in value.items():
-        path = _lone_surrogate_path(inner)
-        if path is not None or _has_lone_surrogate(key):
-            return f"{printable(key)}.{path or ''}".rstrip(".")
+    # A stack of our own: a client's nested object may be deeper than calls can go.
+    waiting: list[tuple[str, object]] = [("", message)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, str):
+            if _has_lone_surrogate(value):
+                return path
+        elif isinstance(value, list):
+            waiting.extend((path, inner) for inner in value)
+        elif isinstance(value, dict):
+            for key, inner in value.items():
+                inner_path = f"{path}.{printable(key)}".lstrip(".")
+                if _has_lone_surrogate(key):
+                    return inner_path
+                waiting.append((inner_path, inner))
     return None
 
 
@@ -250,8 +274,11 @@ def _field_path(loc: tuple[int | str, ...], raw: dict[str, object]) -> str:
     parts: list[str] = []
     value: object = raw
     for step in loc:
-        if not isinstance(value, dict):
+        if isinstance(value, list) and isinstance(step, int):
+            value = value[step]
+        elif isinstance(value, dict):
+            value = value.get(step)
+        else:
             break
         parts.append(printable(str(step)))
-        value = value.get(step)
     return ".".join(parts)

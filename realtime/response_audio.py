@@ -41,6 +41,8 @@ class ResponseAudio:
         clock: monotonic seconds.
         playout: told of all that is sent.
         max_s: what comes in after so many seconds is cut.
+        asked_s: when the client began to wait; None: not yet (`asked_s` is set later).
+        on_first_sent: called when the socket has taken the first frame.
     """
 
     def __init__(
@@ -56,6 +58,8 @@ class ResponseAudio:
         clock: Callable[[], float],
         playout: PlayoutClock,
         max_s: float,
+        asked_s: float | None = None,
+        on_first_sent: Callable[[], None] | None = None,
     ) -> None:
         self._response_id = response_id
         self._number = number
@@ -66,12 +70,14 @@ class ResponseAudio:
         self._metrics = metrics
         self._clock = clock
         self._playout = playout
+        self._on_first_sent = on_first_sent
         self._samples_left = round(max_s * model_rate_hz)
+        self._n_taken = 0
         self._coder: AudioCoder | None = None
         self._n_packets = 0
         self._n_unsent = 0
         self._all_sent = asyncio.Event()
-        self.asked_s: float | None = None
+        self.asked_s = asked_s
         self.ttfa_s: float | None = None
 
     @property
@@ -83,6 +89,11 @@ class ResponseAudio:
     def is_all_sent(self) -> bool:
         """Whether the socket has taken everything."""
         return not self._n_unsent
+
+    @property
+    def taken_s(self) -> float:
+        """Seconds of audio that have come in."""
+        return self._n_taken / self._model_rate_hz
 
     @property
     def n_samples(self) -> int:
@@ -103,6 +114,7 @@ class ResponseAudio:
         await self._outlet.queue.wait_room()
         pcm = pcm[: self._samples_left]
         self._samples_left -= len(pcm)
+        self._n_taken += len(pcm)
         if self._coder is None:
             self._coder = await self._code(AudioCoder, self._model_rate_hz, self._output)
             self._announce(self._coder)
@@ -185,3 +197,5 @@ class ResponseAudio:
         if self.ttfa_s is None:
             self.ttfa_s = 0.0 if self.asked_s is None else now_s - self.asked_s
             self._metrics.ttfa_s.observe(self.ttfa_s)
+            if self._on_first_sent is not None:
+                self._on_first_sent()

@@ -19,6 +19,7 @@ from engine.handle import EngineHandle
 from realtime.app import make_app
 from realtime.bridge import EventRelay
 from realtime.config import GatewayConfig
+from realtime.conversing import Conversing
 from realtime.errors import ServerStartError
 from realtime.gateway import Gateway
 from realtime.opus import load_library
@@ -29,6 +30,7 @@ def build_app(
     engines: Mapping[str, EngineHandle],
     config: GatewayConfig,
     relays: Mapping[str, EventRelay],
+    converse: Callable[[Gateway], Conversing] | None = None,
 ) -> Starlette:
     """The ASGI app.
 
@@ -36,8 +38,11 @@ def build_app(
         engines: doors of running engines by model name; the first is the default.
         config: of the gateway.
         relays: the sink that each engine was started with, by the same names.
+        converse: makes what conversations need, of the gateway's bridges and workers; None: the
+            server only speaks.
     """
-    return make_app(Gateway(engines, relays, config))
+    gateway = Gateway(engines, relays, config)
+    return make_app(gateway, None if converse is None else converse(gateway))
 
 
 class Server:

@@ -65,16 +65,6 @@ class StopPlayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropAnswer:
-    """An answer that was waiting for its transcript will not come.
-
-    `is_asked`: the client has cancelled it, and is to be told.
-    """
-
-    is_asked: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RefuseCreate:
     """The client asked for an answer while this one is being made."""
 
@@ -91,9 +81,7 @@ class TakeSilence:
     """The user has said nothing for `idle_s`: an answer to the silence follows."""
 
 
-Action = (
-    StartAnswer | StopAnswer | StopPlayout | DropAnswer | RefuseCreate | RefuseCancel | TakeSilence
-)
+Action = StartAnswer | StopAnswer | StopPlayout | RefuseCreate | RefuseCancel | TakeSilence
 
 
 class TurnMachine:
@@ -153,13 +141,8 @@ class TurnMachine:
         self._is_owed |= is_unheard or self._waiting_turn is not None
         self._is_owed |= self._queued_turn is not None
         self._queued_turn = None
-        actions = self._drop_waiting(is_asked=False)
-        if self._active is not None:
-            actions.append(self._stop_active("turn_detected"))
-        if self._heard is not None:
-            actions.append(StopPlayout(number=self._heard))
-            self._heard = None
-        return actions
+        self._waiting_turn = None
+        return self._stop("turn_detected")
 
     def on_speech_dropped(self) -> list[Action]:
         """The speech under way will not become a turn (buffer cleared, or committed by hand)."""
@@ -179,10 +162,8 @@ class TurnMachine:
     def on_transcript(self, turn: int, *, is_empty: bool) -> list[Action]:
         """A turn's transcript is complete, or failed (`is_empty`: nothing to answer)."""
         if turn == self._waiting_turn:
-            if is_empty and not self._is_owed:
-                return self._drop_waiting(is_asked=False)
             self._waiting_turn = None
-            return [self._start("turn")]
+            return [] if is_empty and not self._is_owed else [self._start("turn")]
         if turn == self._queued_turn:
             if is_empty:
                 self._queued_turn = None
@@ -204,15 +185,11 @@ class TurnMachine:
         """The client cancels the answer `number`; None: whatever is under way."""
         if self._active is not None and number in (None, self._active):
             self._queued_turn = None
-            self._is_owed = False
-            actions: list[Action] = [self._stop_active("client_cancelled")]
-            if self._heard is not None:
-                actions.append(StopPlayout(number=self._heard))
-                self._heard = None
-            return actions
+            return self._stop("client_cancelled")
         if number is None and self._waiting_turn is not None:
-            self._is_owed = False
-            return self._drop_waiting(is_asked=True)
+            # It has no number yet that the client knows: it gets one, and ends with it.
+            self._waiting_turn = None
+            return [self._start("client"), *self._stop("client_cancelled")]
         return [RefuseCancel()]
 
     # The answer.
@@ -247,7 +224,8 @@ class TurnMachine:
         """Time passes. To be called several times a second."""
         patience_s = now_s - self._waiting_since_s
         if self._waiting_turn is not None and patience_s >= TRANSCRIPT_PATIENCE_S:
-            return self._drop_waiting(is_asked=False)
+            self._waiting_turn = None
+            return []
         idle_s = self.settings.idle_s
         if idle_s is None or self._idle_since_s is None or not self.is_idle:
             return []
@@ -276,15 +254,16 @@ class TurnMachine:
         self._has_transcript.clear()
         return StartAnswer(number=self._active, cause=cause)
 
-    def _stop_active(self, reason: StopReason) -> StopAnswer:
-        assert self._active is not None, "every caller has looked"
-        number, self._active = self._active, None
-        return StopAnswer(number=number, reason=reason)
-
-    def _drop_waiting(self, *, is_asked: bool) -> list[Action]:
-        was_waiting = self._waiting_turn is not None
-        self._waiting_turn = None
-        return [DropAnswer(is_asked=is_asked)] if was_waiting else []
+    def _stop(self, reason: StopReason) -> list[Action]:
+        """Silence first: that is what the user waits for."""
+        actions: list[Action] = []
+        if self._heard is not None:
+            actions.append(StopPlayout(number=self._heard))
+            self._heard = None
+        if self._active is not None:
+            actions.append(StopAnswer(number=self._active, reason=reason))
+            self._active = None
+        return actions
 
     def _start_idle(self, now_s: float) -> None:
         self._idle_since_s = now_s

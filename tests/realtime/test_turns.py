@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from realtime.turns import (
     TRANSCRIPT_PATIENCE_S,
-    DropAnswer,
     RefuseCancel,
     RefuseCreate,
     StartAnswer,
@@ -27,7 +26,6 @@ BY_CLIENT_1, BY_CLIENT_2 = (StartAnswer(number=n, cause="client") for n in (1, 2
 BARGED_1 = StopAnswer(number=1, reason="turn_detected")
 CANCELLED_1 = StopAnswer(number=1, reason="client_cancelled")
 HUSH_1 = StopPlayout(number=1)
-DROPPED, DROPPED_AS_ASKED = DropAnswer(is_asked=False), DropAnswer(is_asked=True)
 
 
 def send(machine: TurnMachine, event: tuple, now_s: float = 0.0) -> list:
@@ -64,15 +62,15 @@ def play(machine: TurnMachine, events: list[tuple]) -> list:
 # For agents that answer the transcript.
 BY_TRANSCRIPT = {
     "a turn is answered once its transcript is there": ([SPEECH, TURN_1, WORDS_1], [BY_TURN_1]),
-    "a cough is not answered": ([SPEECH, TURN_1, EMPTY_1], [DROPPED]),
+    "a cough is not answered": ([SPEECH, TURN_1, EMPTY_1], []),
     "a transcript without a turn starts nothing": ([WORDS_1], []),
     "going on before the answer leaves one answer to both": (
         [SPEECH, TURN_1, SPEECH, WORDS_1, TURN_2, WORDS_2],
-        [DROPPED, BY_TURN_1],
+        [BY_TURN_1],
     ),
     "a cough after a question does not lose the answer": (
         [SPEECH, TURN_1, SPEECH, TURN_2, EMPTY_2],
-        [DROPPED, BY_TURN_1],
+        [BY_TURN_1],
     ),
     "a cough before the first sound does not lose the answer": (
         [SPEECH, TURN_1, WORDS_1, SPEECH, TURN_2, EMPTY_2],
@@ -80,15 +78,15 @@ BY_TRANSCRIPT = {
     ),
     "a cough while the agent is heard stops it for good": (
         [SPEECH, TURN_1, WORDS_1, HEARD_1, SPEECH, TURN_2, EMPTY_2],
-        [BY_TURN_1, BARGED_1, HUSH_1, DROPPED],
+        [BY_TURN_1, HUSH_1, BARGED_1],
     ),
     "cancelling an answer that waits drops it, and says so": (
         [SPEECH, TURN_1, CANCEL, WORDS_1],
-        [DROPPED_AS_ASKED],
+        [BY_CLIENT_1, CANCELLED_1],
     ),
     "a cancelled question is not owed": (
         [SPEECH, TURN_1, SPEECH, TURN_2, CANCEL, EMPTY_2],
-        [DROPPED, DROPPED_AS_ASKED],
+        [BY_CLIENT_1, CANCELLED_1],
     ),
     "asking stands for the answer that waits": (
         [SPEECH, TURN_1, CREATE, WORDS_1],
@@ -101,7 +99,7 @@ BY_AUDIO = {
     "speech before the first sound": ([SPEECH, TURN_1, SPEECH], [BY_TURN_1, BARGED_1]),
     "barge-in stops the answer and the playout": (
         [CREATE, HEARD_1, SPEECH],
-        [BY_CLIENT_1, BARGED_1, HUSH_1],
+        [BY_CLIENT_1, HUSH_1, BARGED_1],
     ),
     "barge-in stops what is still heard of a complete answer": (
         [CREATE, HEARD_1, ENDED_1, SPEECH],
@@ -123,7 +121,7 @@ BY_AUDIO = {
     "cancel by another number": ([CREATE, ("cancel", 7)], [BY_CLIENT_1, RefuseCancel()]),
     "cancel silences what is heard": (
         [CREATE, HEARD_1, CANCEL],
-        [BY_CLIENT_1, CANCELLED_1, HUSH_1],
+        [BY_CLIENT_1, HUSH_1, CANCELLED_1],
     ),
     "the end of a stopped answer is no news": (
         [CREATE, CANCEL, CREATE, ENDED_1, CREATE],
@@ -189,7 +187,7 @@ def test_a_transcript_that_never_comes_is_given_up():
     machine = TurnMachine(TurnSettings(), needs_transcript=True)
     send(machine, TURN_1, 10.0)
     assert machine.on_tick(10.0 + TRANSCRIPT_PATIENCE_S - 0.1) == []
-    assert machine.on_tick(10.0 + TRANSCRIPT_PATIENCE_S) == [DROPPED]
+    assert machine.on_tick(10.0 + TRANSCRIPT_PATIENCE_S) == []
     assert machine.is_idle
 
 

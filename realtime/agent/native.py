@@ -1,0 +1,222 @@
+"""An agent that is one model: the user's audio goes into its prompt, text and audio come out.
+
+For models that take audio (`ModelSpec.takes_audio`). No transcript is needed, and none is made.
+Event loop only; planning runs in the worker pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from engine.errors import EngineStoppedError
+from engine.types import Pcm, StreamFailed, StreamFinished
+from models.errors import PlanError
+from models.spec import ModelSpec, PlanRequest
+from realtime.agent.base import (
+    HEARD_RATE_HZ,
+    AudioDelta,
+    Message,
+    ReplyDone,
+    ReplyEvent,
+    ReplyRequest,
+    StageFailed,
+    TextDelta,
+    Transcription,
+)
+from realtime.bridge import EngineBridge, StreamFeed
+from realtime.playout import PlayoutClock
+from realtime.workers import Workers
+
+if TYPE_CHECKING:
+    from models.base import PromptPlan
+
+logger = logging.getLogger(__name__)
+
+STAGE: Final = "speech_model"
+
+
+class NativeAgent:
+    """Implements `realtime.agent.base.Agent` by one engine.
+
+    Args:
+        name: what clients choose it by.
+        bridge: the engine of a model that takes audio.
+        workers: where prompts are planned.
+        engine_silence_s: a stream of which the engine says nothing for so long has failed.
+    """
+
+    needs_transcript = False
+    can_transcribe = False
+    calls_tools = False
+
+    def __init__(
+        self, name: str, bridge: EngineBridge, workers: Workers, engine_silence_s: float
+    ) -> None:
+        assert bridge.spec.takes_audio, "a native agent hears"
+        self._name = name
+        self._bridge = bridge
+        self._workers = workers
+        self._engine_silence_s = engine_silence_s
+
+    @property
+    def name(self) -> str:
+        """What clients choose it by."""
+        return self._name
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Facts of the model."""
+        return self._bridge.spec
+
+    def transcribe(self, pcm: Pcm, *, language: str | None) -> Transcription:
+        """Never called: `can_transcribe` is False."""
+        raise AssertionError("a native agent makes no transcripts")
+
+    def reply(self, request: ReplyRequest, playout: PlayoutClock) -> NativeReply:
+        """Start to answer what the user said since the last answer."""
+        return NativeReply(self._bridge, self._workers, request, self._engine_silence_s)
+
+
+class NativeReply:
+    """One answer: one engine stream.
+
+    Args:
+        bridge: the engine.
+        workers: where the prompt is planned.
+        request: what is to be answered.
+        engine_silence_s: a stream of which the engine says nothing for so long has failed.
+    """
+
+    def __init__(
+        self, bridge: EngineBridge, workers: Workers, request: ReplyRequest, engine_silence_s: float
+    ) -> None:
+        self._bridge = bridge
+        self._workers = workers
+        self._request = request
+        self._engine_silence_s = engine_silence_s
+        self._feed: StreamFeed | None = None
+        self._n_characters = 0
+        self._is_over = False
+        self._is_paused = False
+        self._opening = asyncio.create_task(self._open(), name="native reply")
+        # A reply that is cancelled may leave nobody to look at what went wrong.
+        self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def next_event(self) -> ReplyEvent | None:
+        """What comes next; None after the end."""
+        if self._is_over:
+            return None
+        try:
+            feed = await self._opening
+        except PlanError as error:
+            return self._fail(error.code, error.message)
+        except EngineStoppedError as error:
+            return self._fail("engine_stopped", str(error))
+        except asyncio.CancelledError:
+            if self._was_cancelled():
+                return None
+            raise
+        # A bug in a model's planning ends this reply alone.
+        except Exception as error:
+            logger.exception("a model's planning failed")
+            return self._fail("model_error", f"planning failed: {error}")
+        return await self._next_of(feed)
+
+    def cancel(self) -> None:
+        """Stop the engine's stream."""
+        self._is_over = True
+        self._opening.cancel()
+        if self._feed is not None:
+            self._bridge.abort(self._feed)
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Leave the stream out while the client is too slow."""
+        self._is_paused = is_paused
+        if self._feed is not None:
+            self._bridge.set_paused(self._feed, is_paused=is_paused)
+
+    def report_playout(self, heard_s: float, now_s: float) -> None:
+        """Tell the engine how much has been heard."""
+        if self._feed is not None:
+            self._bridge.report_playout(self._feed, heard_s, now_s)
+
+    def _was_cancelled(self) -> bool:
+        return self._is_over
+
+    async def _open(self) -> StreamFeed:
+        plan: PromptPlan = await self._workers.run(self._bridge.handle.plan, self._plan_request())
+        feed = self._bridge.open_stream(
+            plan, seed=self._request.seed, asked_s=self._request.asked_s, play_from_s=None
+        )
+        self._feed = feed
+        if self._is_paused:
+            self._bridge.set_paused(feed, is_paused=True)
+        return feed
+
+    def _plan_request(self) -> PlanRequest:
+        request = self._request
+        asked = _asked(request)
+        heard = [message.audio for message in asked if message.audio is not None]
+        return PlanRequest(
+            text=" ".join(one.text for one in asked if one.text and one.audio is None),
+            voice=request.voice,
+            language=request.language,
+            options=request.options,
+            audio=np.concatenate(heard) if heard else None,
+            audio_rate_hz=HEARD_RATE_HZ if heard else None,
+            seed=request.seed,
+            max_seconds=request.max_seconds,
+        )
+
+    async def _next_of(self, feed: StreamFeed) -> ReplyEvent | None:
+        while True:
+            try:
+                piece = await feed.next_piece(self._engine_silence_s)
+            except TimeoutError:
+                if self._is_paused:
+                    continue
+                message = f"no answer of the engine in {self._engine_silence_s:g} s"
+                return self._fail("engine_timeout", message)
+            if isinstance(piece, str):
+                self._n_characters += len(piece)
+                return TextDelta(text=piece)
+            if piece is None:
+                return self._end(feed)
+            if self._request.wants_audio:
+                # The model says its words as it writes them: what is written is what is heard.
+                return AudioDelta(pcm=piece, text_end=self._n_characters)
+
+    def _end(self, feed: StreamFeed) -> ReplyEvent | None:
+        outcome = feed.outcome
+        if self._is_over:
+            return None
+        if isinstance(outcome, StreamFailed):
+            return self._fail(outcome.code, outcome.message, outcome.retry_after_s)
+        assert isinstance(outcome, StreamFinished), "a feed without more pieces has ended"
+        if outcome.reason == "aborted":
+            return self._fail("engine_aborted", "the engine ended the stream")
+        self._is_over = True
+        return ReplyDone(
+            reason="length" if outcome.reason == "length" else "stop",
+            n_input_tokens=outcome.n_prompt_rows,
+            n_frames=outcome.n_frames,
+        )
+
+    def _fail(self, code: str, message: str, retry_after_s: float | None = None) -> StageFailed:
+        self.cancel()
+        return StageFailed(stage=STAGE, code=code, message=message, retry_after_s=retry_after_s)
+
+
+def _asked(request: ReplyRequest) -> list[Message]:
+    """What the user has said since the last answer."""
+    asked: list[Message] = []
+    for item in reversed(request.items):
+        if isinstance(item, Message) and item.role == "assistant":
+            break
+        if isinstance(item, Message) and item.role == "user":
+            asked.append(item)
+    return asked[::-1]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from loadtest.bench.texts import SENTENCE, STORY
+from loadtest.bench.texts import LONG_SENTENCE, SENTENCE, STORY
 from realtime.client import RefusedError, SpeechClient, SpeechResult
 
 PAUSE_S = 0.2
@@ -87,10 +87,9 @@ async def measure_ttfa(url: str, n_others: int, n_takes: int, tick: Tick) -> Ttf
 
 
 async def measure_throughput(url: str, batch: int, tick: Tick) -> Throughput:
-    """`batch` clients say the same sentences at once; the server must not hold streams back."""
-    text = f"{SENTENCE} {SENTENCE} {SENTENCE}"
+    """`batch` clients say the same sentence at once; the server must not hold streams back."""
     start_s = time.monotonic()
-    results = await _all_speak(url, batch, text)
+    results = await _all_speak(url, batch, LONG_SENTENCE)
     wall_s = time.monotonic() - start_s
     tick()
     audio_s = sum(result.audio_s for result in results)

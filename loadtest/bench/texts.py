@@ -15,3 +15,9 @@ STORY: Final = (
     "beach smelled of bread and warm stone."
 )
 """About half a minute of speech."""
+
+LONG_SENTENCE: Final = (
+    "The quick brown fox jumps over the lazy dog and then runs along the river to the old stone "
+    "bridge where the children of the village wait for the evening boat to bring their fathers home"
+)
+"""One unit of speech: longer texts are opened piece by piece, in time with the listener."""

@@ -31,7 +31,8 @@ def check_target(path: Path) -> None:
     """Refuse a file that could not be written, before anyone has waited for its audio.
 
     Raises:
-        AudioFileError: the suffix is unknown, or the folder is missing or not writable.
+        AudioFileError: the suffix is unknown, the folder is missing or not writable, or what is
+            there is no file.
     """
     if path.suffix.lower() not in CODECS:
         raise AudioFileError(
@@ -40,6 +41,8 @@ def check_target(path: Path) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise AudioFileError(f"folder {folder} does not exist; make it with: mkdir -p {folder}")
+    if path.exists() and not path.is_file():
+        raise AudioFileError(f"cannot write {path}: it is there and is no file; give another name")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise AudioFileError(f"cannot write {path}: no permission; give another place with -o")
 

@@ -13,17 +13,14 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from starlette.applications import Starlette
 
 from engine.config import EngineConfig, Policy
@@ -34,6 +31,7 @@ from realtime.audio_files import AudioFileError, check_target
 from realtime.bridge import EventRelay
 from realtime.client import DEFAULT_URL, ClientError, ConnectError
 from realtime.config import GatewayConfig
+from realtime.display import err, out, progress_bar, show_finding, show_models, show_report
 from realtime.errors import GatewayError, ServerStartError
 from realtime.events import OptionValue
 from realtime.frames import AudioCodec
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "pico"
 _EXPECTED = (GatewayError, EngineError, ModelError, ClientError, AudioFileError)
-_MARKS = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "fault": "[red]fault[/]"}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -64,8 +61,6 @@ parley say "Good morning." -o morning.wav  [dim]write it to a file[/]
 
 parley doctor  [dim]when something does not work[/]""",
 )
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
 
 Model = Annotated[str | None, typer.Option(help="Model that speaks; see: parley models")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
@@ -157,11 +152,13 @@ def say(
     )
     if output is not None:
         check_target(output)
-    report = asyncio.run(_say(url, request))
+    report = _say(url, request)
     if as_json:
         typer.echo(report.to_json())
     else:
-        _show_report(report)
+        show_report(report)
+    if output is not None and report.file is None:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -173,21 +170,7 @@ def models(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(family) for family in known], indent=2))
         return
-    table = Table("model", "voices", "languages", "options", "weights", "runs on", box=None)
-    for family in known:
-        options = [
-            f"{option.name} ({option.kind}, {json.dumps(option.default)})"
-            for option in family.options
-        ]
-        table.add_row(
-            f"[bold]{family.name}[/]",
-            ", ".join(family.voices) or "-",
-            ", ".join(family.languages) or "-",
-            escape("\n".join(options) or "-"),
-            escape(family.fault or family.weights_licence),
-            escape(family.runs_on),
-        )
-    out.print(table)
+    show_models(known)
 
 
 @app.command()
@@ -203,9 +186,7 @@ def doctor(
     for finding in checks.examine(host=host, port=port, models=loads):
         findings.append(finding)
         if not as_json:
-            out.print(f"{_MARKS[finding.mark]}\t{finding.name}: {escape(finding.seen)}")
-            if finding.advice:
-                out.print(f"\t{escape(finding.advice)}", style="dim")
+            show_finding(finding)
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     if any(finding.mark == "fault" for finding in findings):
@@ -236,7 +217,7 @@ def _engines(names: Sequence[str], config: EngineConfig, threads: int) -> Iterat
     # Before torch is imported: its thread pools read these once.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    with _progress() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("Loading torch", total=len(names) + 2)
         from engine.loop import EngineLoop
         from engine.thread import EngineThread
@@ -250,41 +231,46 @@ def _engines(names: Sequence[str], config: EngineConfig, threads: int) -> Iterat
             loops.append(EngineLoop(loaded, config, relay, time.monotonic))
         progress.update(task, advance=1, description="Warming up")
         thread = EngineThread(loops)
-        thread.start()
-        if not thread.wait_ready():
+        # NOTE: a thread that still runs model code when the interpreter ends aborts the process, so
+        # Ctrl-C during the warm-up waits for its end too.
+        try:
+            thread.start()
+            if not thread.wait_ready():
+                raise EngineStoppedError(f"the engine cannot start: {thread.failure}")
+            progress.update(task, advance=1)
+        except BaseException:
             thread.stop()
-            raise EngineStoppedError(f"the engine cannot start: {thread.failure}")
-        progress.update(task, advance=1)
+            raise
     try:
         yield _Engines(thread=thread, relays=relays)
     finally:
         thread.stop()
 
 
-@asynccontextmanager
-async def _server_for_one_call(engines: _Engines) -> AsyncIterator[str]:
-    from realtime.server import Server
-
-    server = Server(engines.app(GatewayConfig(port=0)))
-    port = await server.startup()
+def _say(url: str | None, request: SayRequest) -> SayReport:
+    """Through the server at `url`; without one, through the default's, else one of our own."""
     try:
-        yield f"ws://127.0.0.1:{port}"
-    finally:
-        await server.shutdown()
-
-
-async def _say(url: str | None, request: SayRequest) -> SayReport:
-    try:
-        return await say_through(url or DEFAULT_URL, request)
+        return asyncio.run(say_through(url or DEFAULT_URL, request))
     except ConnectError:
         if url is not None:
             raise
     name = request.model or DEFAULT_MODEL
     err.print(f"No server at {DEFAULT_URL}: starting one for this call.", style="dim")
     load_library()
+    # Outside of any event loop, which would keep Ctrl-C waiting until the model is loaded.
     with _engines([name], EngineConfig(max_streams=2), threads=1) as engines:
-        async with _server_for_one_call(engines) as own_url:
-            return await say_through(own_url, request)
+        return asyncio.run(_say_through_own(engines, request))
+
+
+async def _say_through_own(engines: _Engines, request: SayRequest) -> SayReport:
+    from realtime.server import Server
+
+    server = Server(engines.app(GatewayConfig(port=0)))
+    port = await server.startup()
+    try:
+        return await say_through(f"ws://127.0.0.1:{port}", request)
+    finally:
+        await server.shutdown()
 
 
 # What is shown.
@@ -298,33 +284,6 @@ def _announce(engines: _Engines, host: str, port: int) -> None:
         out.print(f"  {spec.name}: weights under {escape(spec.weights_licence)}", soft_wrap=True)
     out.print('  Open it in a browser, or: parley say "Hello."   Ctrl-C stops.', style="dim")
     out.file.flush()
-
-
-def _show_report(report: SayReport) -> None:
-    if report.file is not None:
-        out.print(f"Wrote {escape(report.file)}")
-    if report.note:
-        out.print(f"Not heard: {escape(report.note)}")
-    if report.ttfa_ms is not None and report.real_time_factor is not None:
-        out.print(
-            f"First sound after {report.ttfa_ms:.0f} ms, {report.audio_s:.2f} s of audio, "
-            f"real-time factor {report.real_time_factor:.2f} ({report.model}, {report.codec})",
-            soft_wrap=True,
-        )
-    if report.status != "completed":
-        out.print(f"The response is {report.status}.")
-
-
-def _progress() -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
-    )
 
 
 def _start_logging(level: int) -> None:

@@ -6,6 +6,7 @@ broken install is a finding and not a crash.
 
 from __future__ import annotations
 
+import errno
 import shutil
 import socket
 import subprocess
@@ -171,9 +172,17 @@ def check_port(host: str, port: int) -> Finding:
                 name=name,
                 mark="note",
                 seen=f"cannot listen on {host}: {error.strerror}",
-                advice=f"a server may be running; stop it, or: parley serve --port {port + 1}",
+                advice=_port_advice(error, port),
             )
     return Finding(name=name, mark="ok", seen=f"free on {host}")
+
+
+def _port_advice(error: OSError, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"a server may be running; stop it, or: parley serve --port {port + 1}"
+    if error.errno == errno.EACCES:
+        return "take a port above 1023: parley serve --port 8765"
+    return "give --host an address of this machine; 0.0.0.0 is all of them"
 
 
 def check_sound() -> Finding:

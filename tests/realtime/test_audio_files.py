@@ -58,6 +58,14 @@ def test_a_missing_folder_says_how_to_make_it(tmp_path):
         check_target(tmp_path / "no" / "a.wav")
 
 
+def test_a_folder_is_not_overwritten(tmp_path):
+    folder = tmp_path / "a.wav"
+    folder.mkdir()
+    with pytest.raises(AudioFileError, match="is no file"):
+        write_audio(folder, np.zeros(10, np.float32), 24_000)
+    assert folder.is_dir()
+
+
 def test_what_is_no_audio_is_refused(tmp_path):
     path = tmp_path / "a.wav"
     path.write_text("not audio at all")

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from engine.errors import EngineConfigError
+from engine.thread import EngineThread
 from models.errors import WeightError
 from realtime import cli, doctor
 from realtime.audio_files import read_audio
@@ -98,7 +99,7 @@ def test_options_keep_their_types():
     ],
 )
 def test_a_foreseen_fault_is_one_line_and_exit_code_1(monkeypatch, capsys, error):
-    async def fail(*_: object):
+    def fail(*_: object):
         raise error
 
     monkeypatch.setattr(cli, "_say", fail)
@@ -118,7 +119,7 @@ def test_a_port_in_use_is_found_before_weights_are_loaded(monkeypatch, capsys):
 
 
 def test_say_tells_the_figures(monkeypatch):
-    async def answer(url, request):
+    def answer(url, request):
         assert request.options == {"speed": 2}
         return report(note="no sound device here", is_played=False)
 
@@ -141,6 +142,27 @@ def test_say_starts_a_server_for_the_call(monkeypatch, tmp_path, free_port):
     assert told["audio_s"] == len(pcm) / rate_hz
 
 
+def test_a_file_that_was_not_written_is_exit_code_1(monkeypatch, tmp_path):
+    note = "nothing in this text can be spoken"
+    monkeypatch.setattr(cli, "_say", lambda *_: report(note=note, is_played=False))
+    said = invoke("say", "...", "-o", str(tmp_path / "a.wav"))
+    assert (said.exit_code, note in said.stdout) == (1, True)
+    assert invoke("say", "...").exit_code == 0
+
+
+def test_ctrl_c_during_the_warm_up_stops_the_engine(monkeypatch):
+    """A thread that still ran torch when the interpreter ended aborted the process."""
+    threads = []
+
+    def interrupted(thread: EngineThread, timeout_s: float | None = None) -> bool:
+        threads.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EngineThread, "wait_ready", interrupted)
+    assert run_main(monkeypatch, "serve", "--model", "toy-tone", "--port", "0") == 130
+    assert not threads[0].is_alive
+
+
 def test_a_file_takes_pcm_fast_and_a_device_takes_opus_as_it_plays(tmp_path):
     def asked(**fields: object) -> tuple[str, str | None]:
         output = SayRequest(text="x", options={}, **fields).session().output
@@ -159,7 +181,10 @@ def test_models_are_listed_with_licences():
     listed = json.loads(invoke("models", "--json").stdout)
     assert listed[0]["name"] == "pico"
     assert {"voices", "options", "weights_licence"} <= listed[0].keys()
-    assert "toy-tone" in invoke("models").stdout
+    shown = invoke("models").stdout
+    assert "toy-tone" in shown
+    assert "timing_temperature: " in shown, "names are not cut to a narrow terminal"
+    assert "max_seconds: " in shown, "nor are the gateway's own options left out"
 
 
 def test_doctor_says_what_to_do_and_fails_on_a_fault(monkeypatch):

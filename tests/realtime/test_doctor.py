@@ -41,6 +41,13 @@ def test_weights_that_fail_to_load_pass_on_the_advice():
     assert (finding.mark, finding.advice) == ("fault", "a.safetensors is damaged; fetch it again")
 
 
+def test_an_address_of_another_machine_is_not_a_taken_port():
+    # RFC 5737: an address for documentation, nobody's.
+    finding = doctor.check_port("192.0.2.1", 8765)
+    assert finding.mark == "note"
+    assert "--host" in finding.advice
+
+
 def test_a_taken_port_names_another():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -131,7 +131,7 @@ export class Player {
 
   #onReport(report) {
     for (const block of report.tapped) this.listener?.(block);
-    if (report.responseId !== this.run?.responseId) return;
+    if (!this.run || report.responseId !== this.run.responseId) return;
     this.figures = report;
     this.on.report(report);
     if (report.state !== "idle") return;

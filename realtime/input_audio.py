@@ -53,6 +53,10 @@ class AudioIntake:
                 faults.append(fault)
         return (np.concatenate(decoded) if decoded else EMPTY), faults
 
+    def finish(self) -> Pcm:
+        """What the resampler holds back: no more belongs to this turn."""
+        return self._finish_pcm16()
+
     def clear(self) -> None:
         """Forget what waits for more: half a sample, and the resampler's memory."""
         self._half = b""

@@ -27,7 +27,7 @@ from realtime.workers import Workers
 MIN_COMMIT_MS: Final = 100
 MAX_BUFFER_S: Final = 120.0
 """Of audio that waits for a commit; more is refused."""
-MIN_VOICE_FRAMES: Final = 4
+MIN_VOICE_FRAMES: Final = 3
 """Fewer frames of a voice are a click: a commit of them is taken for silence."""
 VOICE: Final = 0.5
 QUIETEST: Final = 1e-6
@@ -111,7 +111,7 @@ class Listener:
         """The samples of a turn."""
         return self._line.cut(start, end)
 
-    def commit(self) -> tuple[Pcm, bool]:
+    async def commit(self) -> tuple[Pcm, bool]:
         """Take what has been heard since the last turn.
 
         Returns:
@@ -120,6 +120,7 @@ class Listener:
         Raises:
             ProtocolError: too little has been heard.
         """
+        self._line.push(await self._workers.run(self._intake.finish))
         heard_ms = (self._line.end - self._line.start) / SAMPLES_PER_MS
         if heard_ms < MIN_COMMIT_MS:
             message = (
@@ -127,6 +128,7 @@ class Listener:
                 f"{MIN_COMMIT_MS} ms of audio, but buffer only has {heard_ms:.2f} ms of audio."
             )
             raise ProtocolError("input_audio_buffer_commit_empty", message)
+        await self._judge_rest()
         pcm = self._line.cut(self._line.start, self._line.end)
         has_voice = self._n_voice_frames >= MIN_VOICE_FRAMES
         self._forget()
@@ -164,6 +166,15 @@ class Listener:
         if any(isinstance(event, TurnEnded) for event in events):
             self._n_voice_frames = 0
         return events
+
+    async def _judge_rest(self) -> None:
+        """Judge what is left of a turn, to the last sample."""
+        pcm = self._line.cut(self._n_judged, self._line.end)
+        self._n_judged = self._line.end
+        if len(pcm):
+            padded = np.pad(pcm, (0, -len(pcm) % FRAME_SAMPLES))
+            probabilities = await self._track.probabilities(padded)
+            self._n_voice_frames += sum(one >= VOICE for one in probabilities)
 
     def let_go(self) -> None:
         """Forget what no turn needs any more. Call once the events of `hear` have been handled."""

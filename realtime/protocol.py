@@ -269,16 +269,18 @@ def _raise_field_error(
 def _field_path(loc: tuple[int | str, ...], raw: dict[str, object]) -> str:
     """Dotted path as far as the client's message goes, plus one step for a missing field.
 
-    The validator's own path may end in the names of union members, which are no fields.
+    The validator's own path may hold the names of union members, which are no fields.
     """
     parts: list[str] = []
     value: object = raw
-    for step in loc:
+    for place, step in enumerate(loc):
         if isinstance(value, list) and isinstance(step, int):
             value = value[step]
-        elif isinstance(value, dict):
+        elif not isinstance(value, dict):
+            break
+        elif step in value or place == len(loc) - 1:
             value = value.get(step)
         else:
-            break
+            continue
         parts.append(printable(str(step)))
     return ".".join(parts)

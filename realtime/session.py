@@ -220,7 +220,7 @@ class ConversationSession:
             case ConversationUpdate():
                 self._update(event)
             case InputAudioCommit():
-                self._user.commit()
+                await self._user.commit()
                 self._do(self._turns.on_speech_dropped())
             case InputAudioClear():
                 self._user.clear()

@@ -137,9 +137,9 @@ class UserTurns:
         """Time passes."""
         self._take(self._listener.check())
 
-    def commit(self) -> None:
+    async def commit(self) -> None:
         """The client says that the turn is over. Raises: `ProtocolError`."""
-        pcm, has_voice = self._listener.commit()
+        pcm, has_voice = await self._listener.commit()
         self._drop_speculation()
         self._item_id = item_id = self._item_id or new_item_id()
         part = _heard_part(pcm)

@@ -282,7 +282,7 @@ class Talk:
 
     server: Server
     agent: Any
-    clock: ManualClock
+    clock: Any
     port: int
 
     @asynccontextmanager
@@ -315,11 +315,12 @@ async def talk(
     make_agent: Callable[[Gateway], Any] | None = None,
     engine: Any = None,
     relay: EventRelay | None = None,
+    clock: Any = None,
 ) -> AsyncIterator[Talk]:
     """A server on a free port that converses. At the end nothing of it may be left."""
     relay = relay or EventRelay()
     engine = engine or FakeEngine(relay)
-    clock = ManualClock()
+    clock = clock or ManualClock()
     gateway = Gateway(
         {"fake": engine}, {"fake": relay}, replace(config, port=0), clock=clock, seed=1
     )

@@ -19,7 +19,7 @@ from realtime.agent.vad import (
     weights_path,
 )
 from realtime.workers import Workers
-from tests.realtime.sounds import noise, silence, speech_like
+from tests.realtime.sounds import noise, silence, speech_like, tones
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,21 @@ def test_pieces_and_neighbours_leave_no_mark(vad):
 def test_silence_and_noise_are_no_speech(vad, make):
     (heard,) = vad.probabilities([VadState()], [make(4.096)])
     assert max(heard) < 0.3
+
+
+def test_a_voice_is_heard_after_a_minute_of_music(vad):
+    """The network alone misses this voice: its recurrent state has been dulled."""
+
+    async def scenario():
+        workers = Workers(1)
+        track = SileroDetector(vad, workers).open_track()
+        before = await track.probabilities(tones(61.44))
+        voice = await track.probabilities(speech_like(2.048))
+        workers.close()
+        assert max(before) < 0.9
+        assert sum(one > 0.5 for one in voice) > 0.8 * len(voice)
+
+    asyncio.run(scenario())
 
 
 def test_another_file_is_refused(tmp_path):

@@ -1,0 +1,139 @@
+"""A model that hears and speaks, through the same session and turns as everybody else."""
+
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.loop import EngineLoop
+from engine.thread import EngineThread
+from realtime.agent.native import NativeAgent
+from realtime.bridge import EventRelay
+from tests.engine.harness import load_toy
+from tests.realtime.harness import run, until
+from tests.realtime.talk_harness import HANDS_FREE, LOUD, PUSH_TO_TALK, talk
+
+CONFIG = EngineConfig(max_streams=4, lead_s=1000.0)
+LONG = {"frames": 4000, "reply_letters": 9}
+
+
+@asynccontextmanager
+async def native(*, config=CONFIG):
+    """A server with the toy that hears, on a real engine thread."""
+    relay = EventRelay()
+    thread = EngineThread([EngineLoop(load_toy("toy-audio-in"), config, relay, time.monotonic)])
+    thread.start()
+    thread.wait_ready()
+
+    def make(gateway):
+        return NativeAgent("toy-audio-in", gateway.bridges["fake"], gateway.workers, 30.0)
+
+    try:
+        async with talk(
+            make_agent=make, engine=thread.handles[0], relay=relay, clock=time.monotonic
+        ) as here:
+            yield here, thread.handles[0]
+    finally:
+        thread.stop()
+
+
+def test_speech_is_answered_by_text_and_speech():
+    async def scenario():
+        async with native() as (here, _), here.client(audio=HANDS_FREE) as client:
+            await client.turn()
+            done = await client.done()
+            assert done["status"] == "completed"
+            (part,) = done["output"][0]["content"]
+            assert len(part["transcript"]) == 6, "the toy says six letters"
+            # One frame of 20 ms for each 80 ms heard, plus what the padding adds.
+            assert done["usage"]["n_frames"] >= 640 / 80
+            assert done["usage"]["audio_ms"] == done["usage"]["n_frames"] * 20
+            assert client.frames(1)
+            assert "conversation.item.input_audio_transcription.completed" not in client.types
+
+    run(scenario)
+
+
+def test_text_and_audio_come_interleaved():
+    async def scenario():
+        async with native() as (here, _), here.client(audio=PUSH_TO_TALK) as client:
+            await client.update(options={"frames": 80, "reply_letters": 60})
+            await client.hear((LOUD, 500))
+            await client.send("input_audio_buffer.commit")
+            await client.send("response.create")
+            await client.done()
+            kinds = [
+                one for one in client.types if one.endswith(("transcript.delta", "audio.mark"))
+            ]
+            assert kinds.index("response.output_audio.mark") < len(kinds) - 1
+            last_text = len(kinds) - kinds[::-1].index("response.output_audio_transcript.delta")
+            assert "response.output_audio.mark" in kinds[:last_text]
+
+    run(scenario)
+
+
+def test_barge_in_aborts_the_engine_stream():
+    async def scenario():
+        async with native() as (here, handle), here.client(audio=HANDS_FREE) as client:
+            await client.update(options=LONG)
+            await client.turn()
+            while not client.frames(1):
+                await client.next()
+            await client.hear((LOUD, 256))
+            done = await client.done()
+            assert done["status"] == "cancelled"
+            assert "output_audio_buffer.cleared" in client.types
+            await until(lambda: handle.stats().n_aborted == 1 and not handle.stats().n_active)
+            await client.update(options={"frames": 5, "reply_letters": 3})
+            await client.hear((LOUD, 320), (0.0, 640))
+            assert (await client.done())["status"] == "completed"
+
+    run(scenario)
+
+
+def test_a_turn_without_audio_fails_in_words_and_the_session_goes_on():
+    async def scenario():
+        async with native() as (here, _), here.client(audio=HANDS_FREE) as client:
+            await client.write("Hello?")
+            await client.send("response.create")
+            done = await client.done()
+            assert done["status_details"]["error"]["code"] == "missing_audio"
+            await client.turn()
+            assert (await client.done())["status"] == "completed"
+
+    run(scenario)
+
+
+def test_an_engine_that_stops_fails_the_response():
+    async def scenario():
+        async with native() as (here, handle), here.client(audio=HANDS_FREE) as client:
+            await client.update(options=LONG)
+            await client.turn()
+            while not client.frames(1):
+                await client.next()
+            handle._thread.stop()
+            done = await client.done()
+            assert done["status"] == "failed"
+            assert done["status_details"]["error"]["code"] == "engine_stopped"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_seed_gives_the_same_answer_again(seed):
+    async def scenario():
+        async with native(config=replace(CONFIG, max_streams=1)) as (here, _):
+            said = []
+            for _ in range(2):
+                async with here.client(audio=PUSH_TO_TALK) as client:
+                    await client.update(options={"seed": seed})
+                    await client.hear((LOUD, 500))
+                    await client.send("input_audio_buffer.commit")
+                    await client.send("response.create")
+                    done = await client.done()
+                    said.append(done["output"][0]["content"][0]["transcript"])
+            assert said[0] == said[1]
+
+    run(scenario)

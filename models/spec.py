@@ -207,14 +207,6 @@ class StateSpec:
     shape: tuple[int, ...]
     dtype: StateDtype = "float32"
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes for one stream."""
-        n = np.dtype(self.dtype).itemsize
-        for size in self.shape:
-            n *= size
-        return n
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodecSpec:
@@ -242,11 +234,6 @@ class CodecSpec:
             raise SpecError(f"chunk_frames {self.chunk_frames} must ascend and not be empty")
         if self.chunk_frames[0] < 1:
             raise SpecError(f"chunk_frames {self.chunk_frames} must be positive")
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of codec state for one stream."""
-        return sum(part.n_bytes for part in self.state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,11 +68,6 @@ def normalise(text: str) -> str:
     return text
 
 
-def spoken_words(text: str) -> tuple[str, ...]:
-    """The words of normalised text, lower case, without punctuation."""
-    return tuple(re.findall(r"[a-z']+", normalise(text).lower()))
-
-
 def _one_pass(text: str) -> str:
     text = plain_characters(text)
     text = strip_markup(text)

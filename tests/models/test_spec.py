@@ -13,7 +13,6 @@ from models.spec import (
     PhaseColumn,
     PhaseSpec,
     SamplingParams,
-    StateSpec,
 )
 from models.toy import delayed, depth, mixed
 
@@ -61,16 +60,6 @@ def test_frame_rates_agree_with_the_sample_rate(rate_hz: int, n_samples: int, fr
 def test_a_ramp_must_ascend_from_one_or_more(chunk_frames: tuple[int, ...]):
     with pytest.raises(SpecError, match="chunk_frames"):
         CodecSpec(chunk_frames=chunk_frames)
-
-
-def test_codec_state_is_counted_in_bytes():
-    parts = (
-        StateSpec(name="a", shape=(3, 5)),
-        StateSpec(name="b", shape=(4,), dtype="int64"),
-        StateSpec(name="c", shape=(), dtype="float16"),
-    )
-    assert [part.n_bytes for part in parts] == [60, 32, 2]
-    assert CodecSpec(chunk_frames=(1,), state=parts).state_bytes == 94
 
 
 def test_a_phase_must_state_every_column():

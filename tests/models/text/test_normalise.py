@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.text.errors import TextError
-from models.text.normalise import normalise, spoken_words
+from models.text.normalise import normalise
 
 CASES = [
     # numbers
@@ -122,10 +122,6 @@ def test_text_without_anything_to_say_is_empty(text: str) -> None:
 def test_invalid_unicode_is_a_typed_error_that_names_the_place(text: str) -> None:
     with pytest.raises(TextError, match="at character"):
         normalise(text)
-
-
-def test_spoken_words_are_lower_case_without_marks() -> None:
-    assert spoken_words("Wait, it's $1!") == ("wait", "it's", "one", "dollar")
 
 
 _PIECES = [

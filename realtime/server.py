@@ -23,7 +23,7 @@ from realtime.conversing import Conversing
 from realtime.errors import ServerStartError
 from realtime.gateway import Gateway
 from realtime.opus import load_library
-from realtime.sockets import SpeechSocketProtocol
+from realtime.sockets import SpeechHttpProtocol, SpeechSocketProtocol
 
 
 def build_app(
@@ -137,7 +137,7 @@ def _uvicorn_config(app: Starlette, config: GatewayConfig) -> uvicorn.Config:
         ws_ping_timeout=config.ping_interval_s,
         # Opus does not compress, and a compressor a socket costs memory and time.
         ws_per_message_deflate=False,
-        http="httptools",
+        http=SpeechHttpProtocol,
         lifespan="on",
         access_log=False,
         log_config=None,

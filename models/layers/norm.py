@@ -19,6 +19,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last axis of `x`; shape and dtype are kept."""
-        return nn.functional.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps).to(
-            x.dtype
-        )
+        if x.dtype == self.weight.dtype == torch.float32:
+            return nn.functional.rms_norm(x, x.shape[-1:], self.weight, self.eps)
+        wide = nn.functional.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps)
+        return wide.to(x.dtype)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+Angles = tuple[Tensor, Tensor]
+
 
 class Rotary(nn.Module):
     """Rotate query and key pairs by an angle that grows with position.
@@ -33,10 +35,13 @@ class Rotary(nn.Module):
         self.register_buffer("sin", angles.sin().float(), persistent=False)
         self.is_interleaved = is_interleaved
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate `x` `(N, heads, head_dim)` at `positions` `(N,)`."""
-        cos = self.cos[positions].unsqueeze(1)
-        sin = self.sin[positions].unsqueeze(1)
+    def angles(self, positions: Tensor) -> Angles:
+        """Cosines and sines `(N, 1, head_dim / 2)` of `positions` `(N,)`; one look-up a step."""
+        return self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
+
+    def rotate(self, x: Tensor, angles: Angles) -> Tensor:
+        """Rotate `x` `(N, heads, head_dim)`; queries and keys may come as heads of one tensor."""
+        cos, sin = angles
         if self.is_interleaved:
             first, second = x[..., 0::2], x[..., 1::2]
         else:
@@ -45,3 +50,7 @@ class Rotary(nn.Module):
         if self.is_interleaved:
             return torch.stack(rotated, dim=-1).flatten(-2).to(x.dtype)
         return torch.cat(rotated, dim=-1).to(x.dtype)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate `x` `(N, heads, head_dim)` at `positions` `(N,)`."""
+        return self.rotate(x, self.angles(positions))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from models.base import Attention
 from models.layers.mlp import SwiGLU
 from models.layers.norm import RMSNorm
-from models.layers.rotary import Rotary
+from models.layers.rotary import Angles, Rotary
 from models.spec import BackboneSpec
 
 
@@ -23,11 +23,12 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(spec.hidden, n_heads * spec.head_dim, bias=has_bias)
         self.out = nn.Linear(spec.n_query_heads * spec.head_dim, spec.hidden, bias=False)
 
-    def split_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Project rows `(N, hidden)` to q, k, v, each `(N, heads, head_dim)`."""
+    def project(self, x: Tensor, rotary: Rotary, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows `(N, hidden)` to q, k, v, each `(N, heads, head_dim)`; q and k are rotated."""
         qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))
-        q, k, v = qkv.split([self.n_query_heads, self.n_kv_heads, self.n_kv_heads], dim=1)
-        return q, k, v
+        n_turned = self.n_query_heads + self.n_kv_heads
+        turned = rotary.rotate(qkv[:, :n_turned], angles)
+        return turned[:, : self.n_query_heads], turned[:, self.n_query_heads :], qkv[:, n_turned:]
 
 
 class DecoderLayer(nn.Module):
@@ -41,11 +42,11 @@ class DecoderLayer(nn.Module):
         self.mlp = SwiGLU(spec.hidden, inner)
 
     def forward(
-        self, x: Tensor, positions: Tensor, rotary: Rotary, attention: Attention, layer_idx: int
+        self, x: Tensor, rotary: Rotary, angles: Angles, attention: Attention, layer_idx: int
     ) -> Tensor:
-        """Run rows `x` `(N, hidden)` at `positions` `(N,)`."""
-        q, k, v = self.attention.split_heads(self.attention_norm(x))
-        context = attention(layer_idx, rotary(q, positions), rotary(k, positions), v)
+        """Run rows `x` `(N, hidden)` whose positions have `angles`."""
+        q, k, v = self.attention.project(self.attention_norm(x), rotary, angles)
+        context = attention(layer_idx, q, k, v)
         x = x + self.attention.out(context.flatten(1))
         out: Tensor = x + self.mlp(self.mlp_norm(x))
         return out
@@ -62,7 +63,8 @@ class Decoder(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor, attention: Attention) -> Tensor:
         """Hidden states `(N, hidden)` after the final norm."""
+        angles = self.rotary.angles(positions)
         for layer_idx, layer in enumerate(self.layers):
-            x = layer(x, positions, self.rotary, attention, layer_idx)
+            x = layer(x, self.rotary, angles, attention, layer_idx)
         out: Tensor = self.norm(x)
         return out

@@ -63,12 +63,15 @@ class PendingStep:
         """LM rows of the step's decode calls."""
         return sum(n_decode for n_decode, _, _ in self.lm_spans)
 
-    def observe(self, costs: StepCosts) -> None:
-        """Teach the cost model, once the results were collected."""
-        for n_decode, n_prefill, span in self.lm_spans:
-            costs.observe_step(n_decode, n_prefill, span.seconds())
-        for n_streams, n_frames, span in self.chunk_spans:
-            costs.observe_chunk(n_streams, n_frames, span.seconds())
+    def observe(self, costs: StepCosts, total_s: float) -> None:
+        """Teach the cost model what the step took, once its results were collected."""
+        lm_s = [span.seconds() for _, _, span in self.lm_spans]
+        codec_s = [span.seconds() for _, _, span in self.chunk_spans]
+        for (n_decode, n_prefill, _), seconds in zip(self.lm_spans, lm_s, strict=True):
+            costs.observe_step(n_decode, n_prefill, seconds)
+        for (n_streams, n_frames, _), seconds in zip(self.chunk_spans, codec_s, strict=True):
+            costs.observe_chunk(n_streams, n_frames, seconds)
+        costs.observe_total(sum(lm_s), sum(codec_s), total_s)
 
 
 class Launcher:

@@ -118,6 +118,7 @@ class EngineLoop:
         is_idle = plan.is_empty and not pending.rows and not pending.failures
         if not is_idle:
             self._collect(pending)
+            pending.observe(self.costs, self._clock() - start_s)
             self.metrics.count_step(plan, pending.n_decode_rows, self._clock() - start_s)
         self._end_delivered()
         self._publish()
@@ -257,7 +258,6 @@ class EngineLoop:
     def _collect(self, pending: PendingStep) -> None:
         """Read the step's results: the one place where the host waits for the device."""
         results = read_back(pending)
-        pending.observe(self.costs)
         for group, error in pending.failures:
             self._fail(group, error)
         for launch, rows in zip(pending.rows, results.rows, strict=True):

@@ -76,7 +76,9 @@ def plan(streams: Iterable[Stream], now_s: float, limits: Limits, costs: StepCos
     """
     streams = _served_now(list(streams), now_s, limits)
     decode, prefill = _choose_rows(streams, now_s, limits, costs)
-    works = _choose_chunks(streams, now_s, limits, costs, lm_is_idle=not (decode or prefill))
+    n_decode = sum(stream.n_step_rows for stream in decode)
+    lm_s = costs.step_s(n_decode, sum(piece.n_rows for piece in prefill))
+    works = _choose_chunks(streams, now_s, limits, costs, lm_s)
     idle_s = None
     if not (decode or prefill or works):
         idle_s = _idle_s(streams, now_s, limits)
@@ -261,7 +263,7 @@ def _prefill_counts(left: Sequence[int], budget: int) -> list[int]:
 
 
 def _choose_chunks(
-    streams: Sequence[Stream], now_s: float, limits: Limits, costs: StepCosts, *, lm_is_idle: bool
+    streams: Sequence[Stream], now_s: float, limits: Limits, costs: StepCosts, lm_s: float
 ) -> list[ChunkWork]:
     """The most pressing detokenizer call that is due or worth it: works of one size, or none.
 
@@ -279,8 +281,23 @@ def _choose_chunks(
         sorted(works, key=lambda w: (w.due_s, w.stream_id))[: limits.codec.max_batch]
         for works in by_size.values()
     ]
-    worth = [w for w in calls if lm_is_idle or _is_worth_it(w, now_s, limits, costs)]
-    return min(worth, key=lambda works: works[0].due_s, default=[])
+    worth = [w for w in calls if lm_s == 0 or _is_worth_it(w, now_s, limits, costs)]
+    return min(worth, key=lambda works: _pressure(works, now_s, lm_s, costs), default=[])
+
+
+def _pressure(
+    works: Sequence[ChunkWork], now_s: float, lm_s: float, costs: StepCosts
+) -> tuple[bool, float]:
+    """What goes first: a call that still saves a playing stream from a gap, then the oldest due.
+
+    First sounds are due since they were asked for, so they would always win; but a gap is heard and
+    a first sound one step later is not. `lm_s` is what the rows of a step take.
+    """
+    due_s = min((w.due_s for w in works if w.due_s >= now_s), default=math.inf)
+    call_s = costs.chunk_s(len(works), works[0].n_frames)
+    # Were another call made now, this one would come at the end of the step after this.
+    is_last_chance = due_s - now_s < 2 * (lm_s + call_s)
+    return not is_last_chance, works[0].due_s
 
 
 def _is_worth_it(

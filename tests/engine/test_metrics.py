@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+from engine.costs import StepCosts
 from engine.metrics import LoopMetrics, Total
 from engine.stream import Stream
 from engine.types import EngineStats, StreamId
@@ -53,3 +56,13 @@ def test_the_snapshot_shows_what_was_counted():
     assert engine.loop.metrics.shown_in(EngineStats()).n_finished == 1
     # 13 frames of speech after the text; pairs count two rows.
     assert engine.loop.metrics.decode_rows.largest == 2
+
+
+def test_the_cost_model_is_taught_whole_steps_too():
+    """Without them a burst of new streams looked cheaper than it was, and first chunks too long."""
+    engine = Engine(load_toy("toy-tone"))
+    engine.loop.costs = StepCosts()
+    ticks = itertools.count()
+    engine.loop._clock = lambda: 100.0 + 1e-3 * next(ticks)
+    engine.speak([make_plan(engine.model, "abc")], seeds=[0])
+    assert engine.loop.costs.recent_step_s > 0

@@ -13,6 +13,7 @@ from engine.config import Limits
 from engine.scheduler import StepPlan
 from engine.stream import Stream
 from engine.types import StreamId
+from models.spec import CodecSpec
 from tests.engine.policy_streams import FRAME, RATE_HZ, fast_costs, limits, playing, startup
 
 NOW_S = 100.0
@@ -150,6 +151,21 @@ def test_one_detokenizer_call_a_step_for_the_most_pressing():
     ]
     plan = _plan(streams)
     assert [(w.stream_id, w.n_frames) for w in plan.chunks] == [(2, 1), (1, 1)]
+
+
+def test_a_gap_that_can_still_be_avoided_goes_before_a_first_sound():
+    """First sounds are due since they were asked for: with many at once the first listener starved.
+
+    Its second chunk is ready and due before the step after this one ends; the new streams' first
+    chunks make another call.
+    """
+    new = [_begun(idx, frames_ready=2) for idx in (2, 3)]
+    with_gap_ahead = playing(1, slack_s=0.004, frames_ready=51)
+    with_time = playing(1, slack_s=0.1, frames_ready=51)
+    codec = CodecSpec(chunk_frames=(1, 2), lookahead_frames=1)
+    for stream, expected in ((with_gap_ahead, [1]), (with_time, [2, 3])):
+        made = scheduler.plan([*new, stream], NOW_S, limits(codec), fast_costs())
+        assert [work.stream_id for work in made.chunks] == expected
 
 
 def test_a_call_holds_at_most_what_the_codec_takes():

@@ -1,1 +1,1 @@
-"""Load generator, scheduler simulator and reports. A client: knows only the wire format."""
+"""The benchmark, and a server process for tests. A client: knows only the wire format."""

@@ -115,7 +115,7 @@ class InputTextEnd(BaseClientEvent):
 
 
 class ResponseCancel(BaseClientEvent):
-    """Stop a response: the one named, or the current one and all that are queued behind it."""
+    """Stop a response: the one named, or the first that is not over."""
 
     type: Literal["response.cancel"] = "response.cancel"
     response_id: Annotated[str, Field(max_length=MAX_ID_CHARACTERS)] | None = None

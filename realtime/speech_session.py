@@ -162,10 +162,10 @@ class SpeechSession:
             check_text(event.text)
         except TextError as error:
             raise ProtocolError("invalid_text", str(error), param="text") from None
-        n_before = 0 if self._open is None else self._open.n_characters
+        n_characters = len(event.text) + (self._open.n_characters if self._open else 0)
         limit = self._config.max_text_characters
-        if n_before + len(event.text) > limit:
-            message = f"a response takes at most {limit} characters of text, {n_before} have come"
+        if n_characters > limit:
+            message = f"a response takes at most {limit} characters of text, not {n_characters}"
             raise ProtocolError("text_too_long", message, param="text")
         response = self._open or self._create(ResponsePatch())
         response.append(event.text)

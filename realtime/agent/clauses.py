@@ -36,11 +36,12 @@ class SentenceGate:
         while (place := self._sentence_end()) is not None:
             passed += self._text[self._n_passed : place]
             self._text = self._text[place:]
-            self._n_passed = 0
+            self._n_passed = max(0, self._n_passed - place)
             self._n_sentences += 1
-        if not self._n_sentences:
-            passed += self._text[self._n_passed :]
-            self._n_passed = len(self._text)
+        # White space passes too: by it the next stage knows that the sentence before has ended.
+        place = len(self._text) if not self._n_sentences else self._n_blank
+        passed += self._text[self._n_passed : place]
+        self._n_passed = max(self._n_passed, place)
         return passed
 
     def finish(self, *, is_cut: bool) -> tuple[str, bool]:
@@ -52,9 +53,13 @@ class SentenceGate:
         return "", True
 
     def _sentence_end(self) -> int | None:
-        n_blank = len(self._text) - len(self._text.lstrip())
-        place = next_cut(self._text[n_blank:], _WHOLE_SENTENCES, is_first=False, is_final=False)
-        return None if place is None else n_blank + place
+        text = self._text[self._n_blank :]
+        place = next_cut(text, _WHOLE_SENTENCES, is_first=False, is_final=False)
+        return None if place is None else self._n_blank + place
+
+    @property
+    def _n_blank(self) -> int:
+        return len(self._text) - len(self._text.lstrip())
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,30 +67,40 @@ def _rounds(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
 
 
 def _messages(items: Sequence[ContextItem], *, calls_tools: bool) -> list[ChatMessage]:
-    answered = {item.call_id for item in items if isinstance(item, CallResult)}
-    made: set[str] = set()
     messages: list[ChatMessage] = []
-    for item in items:
-        match item:
-            case Message(role=role, text=text):
-                if text and text.strip():
-                    messages.append(ChatMessage(role=role, text=text))
-            # Endpoints refuse a call without its result, and a result without its call.
-            case PastCall() if calls_tools and item.call_id in answered:
-                made.add(item.call_id)
-                _add_call(messages, item)
-            case CallResult() if item.call_id in made:
-                messages.append(ChatMessage(role="tool", text=item.output, call_id=item.call_id))
-            case _:
-                pass
-    return messages
+    made: list[tuple[PastCall, CallResult]] = []
+    for idx, item in enumerate(items):
+        if isinstance(item, PastCall):
+            result = _result_of(item, items[idx + 1 :])
+            # Endpoints refuse a call without its result.
+            if calls_tools and result is not None:
+                made.append((item, result))
+            continue
+        messages += _call_messages(made, messages)
+        made = []
+        if isinstance(item, Message) and item.text and item.text.strip():
+            messages.append(ChatMessage(role=item.role, text=item.text))
+    return messages + _call_messages(made, messages)
 
 
-def _add_call(messages: list[ChatMessage], item: PastCall) -> None:
-    """A call goes into the assistant's message before it, as the API wants calls of one answer."""
-    call = FunctionCall(call_id=item.call_id, name=item.name, arguments=item.arguments)
-    last = messages[-1] if messages else None
-    if last is not None and last.role == "assistant":
-        messages[-1] = ChatMessage(role="assistant", text=last.text, calls=(*last.calls, call))
-    else:
-        messages.append(ChatMessage(role="assistant", text="", calls=(call,)))
+def _result_of(call: PastCall, later: Sequence[ContextItem]) -> CallResult | None:
+    results = (one for one in later if isinstance(one, CallResult))
+    return next((one for one in results if one.call_id == call.call_id), None)
+
+
+def _call_messages(
+    made: Sequence[tuple[PastCall, CallResult]], before: list[ChatMessage]
+) -> list[ChatMessage]:
+    """Calls of one answer and their results, wherever those came; takes the answer's text along."""
+    if not made:
+        return []
+    is_answer = bool(before) and before[-1].role == "assistant"
+    text = before.pop().text if is_answer else ""
+    calls = tuple(
+        FunctionCall(call_id=call.call_id, name=call.name, arguments=call.arguments)
+        for call, _ in made
+    )
+    results = [
+        ChatMessage(role="tool", text=result.output, call_id=result.call_id) for _, result in made
+    ]
+    return [ChatMessage(role="assistant", text=text, calls=calls), *results]

@@ -55,7 +55,8 @@ def _n_rounds(words: list[str], start: int, n_words: int) -> int:
 
 
 def _bare_words(text: str) -> list[str]:
-    return [_bare(word) for word in text.split()]
+    """Without the marks that stand alone: a row of them is no loop but nothing at all."""
+    return [_bare(word) for word in text.split() if is_speakable(word)]
 
 
 def _bare(word: str) -> str:

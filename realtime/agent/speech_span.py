@@ -63,9 +63,9 @@ def speech_windows(pcm: Pcm, probabilities: Probabilities, *, max_s: float) -> l
 
 
 def _quietest(heard: np.ndarray, low: int, high: int) -> int:
-    """The frame in `[low, high)` with the least voice around it."""
+    """The last frame in `[low, high)` with the least voice around it."""
     around = np.convolve(heard, np.ones(5), mode="same")
-    return low + int(around[low:high].argmin())
+    return high - 1 - int(around[low:high][::-1].argmin())
 
 
 def _frames(seconds: float) -> int:

@@ -105,7 +105,11 @@ def serve(
     load_library()
     _check_port(gateway)
     with _engines(model or [DEFAULT_MODEL], config, threads) as engines:
-        run(engines.app(gateway), on_ready=lambda bound: _announce(engines, host, bound))
+        run(
+            engines.app(gateway),
+            on_ready=lambda bound: _announce(engines, host, bound),
+            on_stopping=lambda: err.print("Something is being spoken: Ctrl-C again cuts it short."),
+        )
     err.print("Stopped.")
 
 

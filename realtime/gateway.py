@@ -28,6 +28,11 @@ class StoppableSession(Protocol):
         """Seconds of audio that wait for the socket."""
         ...
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something is being spoken."""
+        ...
+
     def request_stop(self) -> None:
         """End once nothing is being spoken, and begin nothing."""
         ...
@@ -85,6 +90,11 @@ class Gateway:
         stats = [handle.stats() for handle in self.engines.values()]
         return not self.is_stopping and all(one.is_ready and one.is_alive for one in stats)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something is being spoken."""
+        return any(session.has_work for session in self._sessions)
+
     async def start(self) -> None:
         """Let the engines' events reach this event loop."""
         loop = asyncio.get_running_loop()
@@ -120,9 +130,13 @@ class Gateway:
         for session in list(self._sessions):
             session.request_stop()
         if not await self._all_left(self.config.drain_timeout_s):
-            for session in list(self._sessions):
-                session.stop_now()
+            self.cut_short()
             await self._all_left(self.config.drain_timeout_s)
+
+    def cut_short(self) -> None:
+        """End all sessions at once: a `drain` under way need not wait longer."""
+        for session in list(self._sessions):
+            session.stop_now()
 
     async def _all_left(self, timeout_s: float) -> bool:
         try:

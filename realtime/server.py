@@ -79,7 +79,9 @@ class Server:
         await self._uvicorn.main_loop()
 
     def stop(self) -> None:
-        """Make `serve` return. Event loop thread."""
+        """Make `serve` return; once more: do not wait for what is being spoken. Event loop thread."""
+        if self._uvicorn.should_exit:
+            self.gateway.cut_short()
         self._uvicorn.should_exit = True
 
     async def shutdown(self) -> None:
@@ -88,26 +90,42 @@ class Server:
             await self._uvicorn.shutdown(sockets=[self._socket])
 
 
-def run(app: Starlette, on_ready: Callable[[int], None] | None = None) -> None:
-    """Serve until a signal.
+def run(
+    app: Starlette,
+    on_ready: Callable[[int], None] | None = None,
+    on_stopping: Callable[[], None] | None = None,
+) -> None:
+    """Serve until a signal. What is being spoken ends first, except after a second signal.
 
     Args:
         app: of `build_app`.
         on_ready: called with the port once connections are taken.
+        on_stopping: called at the first signal, if something is being spoken.
 
     Raises:
         OpusMissingError: no Opus library.
         ServerStartError: the address cannot be used.
     """
-    uvloop.run(_run(app, on_ready))
+    uvloop.run(_run(app, on_ready, on_stopping))
 
 
-async def _run(app: Starlette, on_ready: Callable[[int], None] | None) -> None:
+async def _run(
+    app: Starlette,
+    on_ready: Callable[[int], None] | None,
+    on_stopping: Callable[[], None] | None,
+) -> None:
     server = Server(app)
     port = await server.startup()
+
+    def stop() -> None:
+        gateway = server.gateway
+        if on_stopping is not None and gateway.has_work and not gateway.is_stopping:
+            on_stopping()
+        server.stop()
+
     # Not uvicorn's own handling: it raises the signal again before the drain, and so ends all.
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     if on_ready is not None:
         on_ready(port)
     try:

@@ -89,6 +89,27 @@ def test_a_stop_does_not_wait_for_ever():
     run(scenario)
 
 
+def test_a_second_stop_waits_for_nobody():
+    config = replace(FAST_CONFIG, drain_timeout_s=600.0)
+
+    async def scenario():
+        async with gateway(config, by_hand=True) as here, here.client() as client:
+            serving = asyncio.create_task(here.server.serve())
+            await client.text(HELLO)
+            await until(lambda: here.engine.streams)
+            assert here.server.gateway.has_work
+            here.server.stop()
+            await serving
+            draining = asyncio.create_task(here.server.gateway.drain())
+            await asyncio.sleep(0)
+            here.server.stop()
+            await draining
+            assert (await closed(client))[0] == 1001
+            assert here.engine.streams[0].is_aborted
+
+    run(scenario)
+
+
 def test_nothing_new_begins_while_the_server_stops():
     async def scenario():
         async with gateway(by_hand=True) as here, here.client() as client:

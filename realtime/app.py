@@ -50,6 +50,7 @@ def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlett
         lifespan=lifespan,
     )
     app.state.gateway = gateway
+    app.state.agents = {} if conversing is None else conversing.specs
     return app
 
 

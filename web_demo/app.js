@@ -23,23 +23,31 @@ function showTab(name) {
   TABS[name].enter();
 }
 
-NAMES.forEach((name, i) => {
+NAMES.forEach((name) => {
   $(`tab-${name}`).addEventListener("click", () => showTab(name));
   $(`tab-${name}`).addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const next = NAMES[(i + step + NAMES.length) % NAMES.length];
+    const next = NAMES[(NAMES.indexOf(name) + step + NAMES.length) % NAMES.length];
     showTab(next);
     $(`tab-${next}`).focus();
   });
 });
 $("fault-close").addEventListener("click", hideFault);
 
+// A server without anybody to talk to still reads aloud.
+function dropTab(name) {
+  NAMES.splice(NAMES.indexOf(name), 1);
+  $(`tab-${name}`).hidden = true;
+  $(name).hidden = true;
+}
+
 async function loadModels() {
   try {
     const answer = await fetch("/v1/models");
     const models = (await answer.json()).data;
     for (const tab of Object.values(TABS)) tab.setModels(models);
+    if (!models.some((model) => model.tasks?.includes("converse"))) dropTab("talk");
     $("about").textContent = models.map(about).join(" ");
   } catch {
     showLink("Not connected", "lost");

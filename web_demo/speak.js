@@ -44,7 +44,7 @@ export class Speak {
   }
 
   setModels(models) {
-    this.models = models.filter((model) => (model.tasks ?? ["speak"]).includes("speak"));
+    this.models = models.filter((model) => model.tasks.includes("speak"));
     fill($("model"), this.models.map((model) => model.id));
     $("model-field").hidden = this.models.length < 2;
     if (this.models.length) this.#showModel(this.models[0]);

@@ -200,7 +200,7 @@ export class TalkPage {
   }
 
   #onSession(session) {
-    const models = this.models.filter((model) => (model.tasks ?? []).includes("converse"));
+    const models = this.models.filter((model) => model.tasks.includes("converse"));
     fill($("talk-model"), models.map((model) => model.id));
     $("talk-model").value = session.model;
     $("talk-model-field").hidden = models.length < 2;
@@ -208,8 +208,7 @@ export class TalkPage {
   }
 
   #showVoices(modelId, voice) {
-    const model = this.models.find((one) => one.id === modelId) ?? (this.models.length === 1 ? this.models[0] : null);
-    const voices = model?.voices ?? [];
+    const voices = this.models.find((model) => model.id === modelId)?.voices ?? [];
     fill($("talk-voice"), voices);
     if (voice) $("talk-voice").value = voice;
     $("talk-voice-field").hidden = voices.length < 2;
@@ -246,7 +245,7 @@ export class TalkPage {
   #showLevel() {
     const db = Math.max(FLOOR_DB, 20 * Math.log10(this.level + 1e-9));
     $("level").style.transform = `scaleX(${(1 - db / FLOOR_DB).toFixed(3)})`;
-    show("talk-level", this.talk.microphone.isOpen ? Math.round(db) : "–");
+    show("talk-level", this.talk.microphone.isOpen ? `${Math.round(db)}`.replace("-", "−") : "–");
   }
 }
 

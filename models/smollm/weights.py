@@ -76,7 +76,7 @@ def read_file(folder: Path) -> GgufFile:
     try:
         from gguf import GGMLQuantizationType, GGUFReader
     except ImportError as error:
-        message = "smollm2-135m needs the package gguf; pip install 'parley[llm]'"
+        message = "smollm2-135m needs the package gguf; pip install 'parley[voice]'"
         raise WeightError(message) from error
     encodings: dict[GGMLQuantizationType, Encoding] = {
         GGMLQuantizationType.F32: "float32",

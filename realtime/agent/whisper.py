@@ -235,7 +235,7 @@ def _model_class() -> Any:  # noqa: ANN401 - of a package without types
     try:
         from faster_whisper import WhisperModel
     except ImportError as error:
-        message = f"speech to text needs faster-whisper ({error}): pip install 'parley[talk]'"
+        message = f"speech to text needs faster-whisper ({error}): pip install 'parley[voice]'"
         raise AgentSetupError(message) from None
     return WhisperModel
 

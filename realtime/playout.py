@@ -13,6 +13,7 @@ class PlayoutClock:
     """
 
     def __init__(self) -> None:
+        self._first_sent_s = 0.0
         self._anchor_s: float | None = None
         self._sent_s = 0.0
         self._underrun_s = 0.0
@@ -30,7 +31,7 @@ class PlayoutClock:
     def on_sent(self, duration_s: float, now_s: float) -> None:
         """Audio went out."""
         if self._anchor_s is None:
-            self._anchor_s = now_s
+            self._anchor_s = self._first_sent_s = now_s
         else:
             gap_s = now_s - (self._anchor_s + self._sent_s)
             if gap_s > 0:
@@ -42,9 +43,10 @@ class PlayoutClock:
         """The client says how much it has heard.
 
         Returns:
-            `heard_s` within what was sent: an off-by-some report is no error.
+            `heard_s` within what was sent, and within the time since then: an off-by-some report
+            is no error, and none may make this client more urgent than one that plays at once.
         """
-        heard_s = min(max(heard_s, 0.0), self._sent_s)
+        heard_s = max(0.0, min(heard_s, self._sent_s, now_s - self._first_sent_s))
         if self._anchor_s is not None:
             self._anchor_s = now_s - heard_s
         return heard_s

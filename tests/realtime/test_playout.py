@@ -37,4 +37,12 @@ def test_the_clients_word_counts_more_than_the_estimate():
 def test_a_report_is_kept_within_what_was_sent(said, taken):
     clock = PlayoutClock()
     clock.on_sent(4.0, 0.0)
-    assert clock.report(said, 1.0) == taken
+    assert clock.report(said, 10.0) == taken
+
+
+def test_nobody_has_heard_more_than_there_was_time_for():
+    """Who claimed so was served before all others, and kept newcomers out of the engine."""
+    clock = PlayoutClock()
+    clock.on_sent(4.0, 5.0)
+    assert clock.report(3.9, 6.0) == pytest.approx(1.0)
+    assert clock.ahead_s(6.0) == pytest.approx(3.0)

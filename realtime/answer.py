@@ -146,7 +146,8 @@ class Answer:
         self._task = asyncio.create_task(self._run(items), name=self.response_id)
 
     async def close(self) -> None:
-        """End it because the session ends; nothing is sent."""
+        """End it because the session ends; nothing is sent, and nothing follows."""
+        self._on_ended = _nothing
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -365,6 +366,10 @@ class Answers:
         """End whatever runs, and wait for it."""
         for answer in self._answers.values():
             await answer.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _ms(seconds: float | None) -> float | None:

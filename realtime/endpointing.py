@@ -55,8 +55,8 @@ class EndpointSettings:
     unfinished_ms: float = 2000
     starved_ms: float = 800
     max_turn_ms: float = 60_000
-    barge_in_threshold: float = 0.75
-    barge_in_speech_ms: float = 192
+    barge_in_threshold: float = 0.8
+    barge_in_speech_ms: float = 160
     barge_in_level_db: float = -45.0
 
 

@@ -20,7 +20,6 @@ from realtime.conversation import Conversation
 from realtime.conversation_events import (
     ConversationCreated,
     ConversationUpdated,
-    InputCleared,
     ItemDeleted,
     ItemRetrieved,
     ItemTruncated,
@@ -59,6 +58,7 @@ from realtime.listener import Listener
 from realtime.settings import SpeechSettings
 from realtime.socket_link import SocketHandler, SocketLink
 from realtime.turns import (
+    TRANSCRIPT_PATIENCE_S,
     Action,
     Cause,
     RefuseCancel,
@@ -68,6 +68,7 @@ from realtime.turns import (
     StopPlayout,
     TakeSilence,
     TurnMachine,
+    TurnSettings,
 )
 from realtime.user_turns import UserTurns
 
@@ -140,6 +141,7 @@ class ConversationSession:
 
     def request_stop(self) -> None:
         """End once no answer is being made, and begin none."""
+        self._turns.settings = TurnSettings(creates=False)
         self.link.request_stop()
 
     def stop_now(self) -> None:
@@ -225,7 +227,6 @@ class ConversationSession:
             case InputAudioClear():
                 self._user.clear()
                 self._do(self._turns.on_speech_dropped())
-                self._outlet.event(InputCleared())
             case ItemCreate():
                 await self._create_item(event)
             case ItemRetrieve(item_id=item_id):
@@ -257,19 +258,18 @@ class ConversationSession:
                 self._do(self._turns.on_speech_dropped())
         self._settings = self._user.settings = settings
         self._user.agent = self._agent
-        self._turns.settings = turn_settings(detection)
+        if not self.link.is_stopping:
+            self._turns.settings = turn_settings(detection)
         self._turns.needs_transcript = self._agent.needs_transcript
         self._outlet.event(ConversationUpdated(session=self._info()))
 
     async def _create_item(self, event: ItemCreate) -> None:
         item, payload = item_of(event.item, self._gateway.config.max_text_characters)
         self._user.add_item(item, event.previous_item_id)
-        if payload is None:
-            return
-        piece = Piece(codec="pcm16", payload=payload, rate_hz=self._settings.input_rate_hz)
-        pcm = await self._gateway.workers.run(decode_whole, piece)
-        part = next(part for part in item.parts if part.kind == "input_audio")
-        self._user.transcribe(part, pcm, item.item_id)
+        if payload is not None:
+            piece = Piece(codec="pcm16", payload=payload, rate_hz=self._settings.input_rate_hz)
+            pcm = await self._gateway.workers.run(decode_whole, piece)
+            self._user.transcribe(item, pcm)
 
     def _create(self, event: AnswerCreate) -> None:
         if self.link.is_stopping:
@@ -387,7 +387,7 @@ class ConversationSession:
     async def _context(self, cause: Cause) -> tuple[ContextItem, ...] | None:
         """The conversation as it is to be answered; None where the user said nothing."""
         if self._agent.needs_transcript:
-            await self._user.settled()
+            await self._user.settled(TRANSCRIPT_PATIENCE_S)
         is_silent = self._conversation.is_last_silent and cause != "idle"
         return None if is_silent else self._conversation.context()
 

@@ -25,6 +25,7 @@ from realtime.agent.base import (
 from realtime.answer import Asked
 from realtime.conversation import Conversation, Item, Part
 from realtime.conversation_events import (
+    InputCleared,
     InputCommitted,
     InputTimeout,
     ItemAdded,
@@ -151,6 +152,7 @@ class UserTurns:
         """Forget what has been heard since the last turn."""
         self._listener.clear()
         self._drop_speculation()
+        self._outlet.event(InputCleared())
 
     def take_silence(self) -> None:
         """The user has said nothing for a while: that silence is a turn."""
@@ -165,17 +167,22 @@ class UserTurns:
         part.text = ""
         self._put_turn(part)
 
-    def transcribe(self, part: Part, pcm: Pcm, item_id: str) -> None:
+    def transcribe(self, item: Item, pcm: Pcm) -> None:
         """Add the transcript of audio that came inside an item."""
+        part = next(part for part in item.parts if part.kind == "input_audio")
         part.audio, part.audio_s = pcm, len(pcm) / HEARD_RATE_HZ
         self._n_turns += 1
-        self._listen_to(self._new_transcript(pcm), part, item_id, self._n_turns)
+        self._listen_to(self._new_transcript(pcm), part, item.item_id, self._n_turns)
 
-    async def settled(self) -> None:
-        """Wait until no transcript is outstanding."""
-        while self._transcripts:
-            self._settled.clear()
-            await self._settled.wait()
+    async def settled(self, patience_s: float) -> None:
+        """Wait until no transcript is outstanding, at most so long."""
+        try:
+            async with asyncio.timeout(patience_s):
+                while self._transcripts:
+                    self._settled.clear()
+                    await self._settled.wait()
+        except TimeoutError:
+            logger.warning("%s: no transcript within %g s", self._name, patience_s)
 
     async def close(self) -> None:
         """End whatever runs."""

@@ -151,9 +151,9 @@ def test_silence_is_not_starved():
 
 
 def test_while_the_agent_speaks_a_voice_must_be_clearer_louder_and_longer():
-    assert kinds(Line().hear((0.9, 192), agent=True)) == [SpeechStarted]
-    assert Line().hear((0.9, 160), agent=True) == []
-    assert Line().hear((0.7, 5000), agent=True) == []
+    assert kinds(Line().hear((0.9, 160), agent=True)) == [SpeechStarted]
+    assert Line().hear((0.9, 128), agent=True) == []
+    assert Line().hear((0.79, 5000), agent=True) == []
     assert Line().hear((0.9, 5000), agent=True, level_db=-50.0) == []
     assert kinds(Line().hear((0.7, 192), level_db=-50.0)) == [SpeechStarted]
 

@@ -367,6 +367,8 @@ def test_speech_stops_the_answer_at_once_and_only_what_was_heard_counts():
         async with talk(ScriptedAgent(answer=None)) as here, here.client() as client:
             reply = await speaking(here, client)
             response_id = client.events("response.created")[0]["response"]["id"]
+            # The client plays with a delay of its own, which only it knows.
+            here.clock.now_s += 1.9
             await client.send("output_audio.playout", response_id=response_id, heard_ms=1500)
             await client.settle()
             client.log.clear()
@@ -465,7 +467,7 @@ def test_an_echo_does_not_interrupt():
         async with talk(ScriptedAgent(answer=None)) as here, here.client() as client:
             reply = await speaking(here, client)
             # Enough for a turn at other times, but too short, or too soft, while the agent speaks.
-            await client.hear((LOUD, 160), (0.0, 320), (SOFT, 1000), (0.0, 640))
+            await client.hear((LOUD, 128), (0.0, 320), (SOFT, 1000), (0.0, 640))
             await client.settle()
             assert not reply.is_cancelled
             assert "input_audio_buffer.speech_started" not in client.types
@@ -473,7 +475,7 @@ def test_an_echo_does_not_interrupt():
             await client.done()
             here.clock.now_s += 4.0
             await asyncio.sleep(0.2)
-            await client.hear((LOUD, 160), (0.0, 320))
+            await client.hear((LOUD, 192), (0.0, 320))
             await client.until_event("input_audio_buffer.speech_started")
 
     run(scenario)

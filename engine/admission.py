@@ -16,6 +16,8 @@ from engine.costs import StepCosts
 from engine.stream import Stream
 from engine.types import StreamId
 
+KEPT_SHARE = 8
+"""One slot in so many is kept for the next parts of replies that play."""
 LIFE_SHARE = 0.05
 """Weight of one ended stream in the running average of how long streams stay."""
 
@@ -125,6 +127,7 @@ class Admission:
         admitted: list[StreamId] = []
         n_rows = [stream.n_step_rows for stream in active if not stream.is_generation_done]
         has_deadlines = self._limits.config.policy == "latency"
+        n_kept = self._n_kept_slots() if active else 0
         is_behind = any(self._is_behind(stream, now_s) for stream in active)
         while self._queue:
             demand = self._queue[0][0]
@@ -132,7 +135,7 @@ class Admission:
                 break
             load = self.predicted_load([*n_rows, demand.n_step_rows], demand, costs)
             is_over = has_deadlines and (is_behind or load > self._limits.config.target_load)
-            if n_rows and not demand.is_continuation and is_over:
+            if not demand.is_continuation and ((n_rows and is_over) or n_free_slots <= n_kept):
                 break
             del self._queue[0]
             admitted.append(demand.stream_id)
@@ -159,6 +162,16 @@ class Admission:
         n_call = min(n_streams, costs.n_full_call(size), codec.max_batch)
         calls_hz = n_streams / n_call / (size * frame_s)
         return costs.both_s(decode + prefill, calls_hz * costs.chunk_s(n_call, size))
+
+    def _n_kept_slots(self) -> int:
+        """Slots that newcomers leave free while others play.
+
+        A part of a reply ends some steps before the gateway opens the next: a newcomer that takes
+        its slot meanwhile makes the listener wait for another stream to end, seconds of silence.
+        """
+        config = self._limits.config
+        has_room = config.policy == "latency" and config.max_streams > 2
+        return -(-config.max_streams // KEPT_SHARE) if has_room else 0
 
     def _is_behind(self, stream: Stream, now_s: float) -> bool:
         """A stream that has long played has lost its lead: more is promised than is kept.
@@ -213,7 +226,7 @@ class Admission:
                 Refusal(
                     stream_id=demand.stream_id,
                     code="overloaded",
-                    message=f"{len(kept)} streams wait already",
+                    message=f"no room after {waited_s:.1f} s; {len(kept)} streams wait before it",
                     retry_after_s=min(max(wait_s, 1.0), 60.0),
                 )
             )

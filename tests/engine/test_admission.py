@@ -127,6 +127,27 @@ def test_a_later_part_of_a_reply_goes_first_and_is_not_held_by_load():
     assert review.admitted == (3, 4)
 
 
+def test_newcomers_leave_a_slot_to_the_next_parts_of_replies_that_play():
+    """The last part has ended and its slot is free; the next one is on its way to us."""
+    admission = _admission(max_streams=16)
+    _offered(admission, 1, 2, now_s=100.0)
+    active = [playing(i, slack_s=2.0) for i in range(20, 33)]
+    review = admission.review(100.0, active, fast_costs(), n_free_slots=3, n_free_pages=1000)
+    assert review.admitted == (1,)
+    _offered(admission, 3, 4, 5, now_s=100.0, is_continuation=True)
+    review = admission.review(100.0, active, fast_costs(), n_free_slots=2, n_free_pages=1000)
+    assert review.admitted == (3, 4)
+
+
+@pytest.mark.parametrize("settings", [{"policy": "throughput"}, {"max_streams": 2}])
+def test_no_slot_is_kept_where_there_is_none_to_spare(settings):
+    admission = _admission(**settings)
+    _offered(admission, 1, now_s=100.0)
+    active = [playing(20, slack_s=2.0)]
+    review = admission.review(100.0, active, fast_costs(), n_free_slots=1, n_free_pages=1000)
+    assert review.admitted == (1,)
+
+
 def test_beyond_the_queue_the_newest_are_refused_with_a_hint():
     admission = _admission(max_queue=2)
     _offered(admission, 1, 2, 3, 4)
@@ -143,6 +164,7 @@ def test_who_waited_too_long_is_refused():
     assert admission.review(5.0, [], fast_costs(), **full).refused == ()
     (refusal,) = admission.review(5.1, [], fast_costs(), **full).refused
     assert refusal.stream_id == 1
+    assert refusal.message == "no room after 5.1 s; 0 streams wait before it"
 
 
 def test_whose_turn_would_come_too_late_is_refused_at_once():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -73,7 +73,7 @@ async def metrics(request: Request) -> Response:
     return Response(gateway_of(request).metrics.text(), headers={"content-type": CONTENT_TYPE})
 
 
-def _model(name: str, spec: ModelSpec, tasks: list[str]) -> dict[str, Any]:
+def _model(name: str, spec: ModelSpec, tasks: Sequence[str]) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench clean
+.PHONY: help serve test test-browser check bench clean
 
 HOST ?= 127.0.0.1
 PORT ?= 8765
@@ -23,7 +23,7 @@ TORCH_PIN := $(shell sed -n 's/^torch==//p' constraints.txt)
 export OMP_WAIT_POLICY ?= PASSIVE
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 21
 	@echo
 	@echo "  variables: HOST=$(HOST) PORT=$(PORT) MODEL=$(MODEL) PYTHON=$(PYTHON) VENV=$(VENV)"
 	@echo "             TORCH_INDEX (index of the torch build), SERVE_ARGS, PYTEST_ARGS, BENCH_ARGS"
@@ -31,8 +31,13 @@ help: ## show this list
 serve: $(VENV)/.stamp-run ## start the server on HOST:PORT
 	@exec $(VENV)/bin/parley serve --model $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS)
 
-test: $(VENV)/.stamp-test ## run every test that this machine can run
-	@OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+test: $(VENV)/.stamp-test ## run every test that this machine can run, but those in a browser
+	@OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --ignore=tests/browser $(PYTEST_ARGS)
+
+test-browser: $(VENV)/.stamp-test ## talk to the server through Chromium; pictures in test-artifacts/
+	@command -v chromium >/dev/null && command -v espeak-ng >/dev/null || { \
+	  echo "Chromium or eSpeak is missing. On Debian: sudo apt-get install chromium espeak-ng"; exit 1; }
+	@OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest tests/browser $(PYTEST_ARGS)
 
 check: $(VENV)/.stamp-dev ## lint, format, types, import contracts
 	$(VENV)/bin/ruff check .
@@ -44,7 +49,7 @@ bench: $(VENV)/.stamp-run ## measure this machine: a table here, JSON under benc
 	@$(VENV)/bin/python -m loadtest.bench $(BENCH_ARGS)
 
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench-results test-artifacts
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis bench-results test-artifacts
 
 # What each target installs. A stamp is older than pyproject.toml or constraints.txt: install again.
 

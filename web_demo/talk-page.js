@@ -81,7 +81,7 @@ export class TalkPage {
       const text = $("say-text").value.trim();
       if (!text) return;
       $("say-text").value = "";
-      this.#try(() => this.talk.say(text));
+      this.#try(() => this.talk.say(text)).then((isSent) => { if (!isSent) $("say-text").value = text; });
     });
     $("interrupt").addEventListener("click", () => this.talk.interrupt());
     $("forget").addEventListener("click", () => {
@@ -142,8 +142,7 @@ export class TalkPage {
     this.isDown = true;
     this.#try(async () => {
       await this.talk.hold();
-      // Released while the browser still asked for the microphone: nothing was said.
-      if (!this.isDown) this.talk.release({ isVoid: true });
+      if (!this.isDown) this.talk.release(); // it was let go while the browser still asked
     });
   }
 
@@ -157,14 +156,17 @@ export class TalkPage {
     else this.#try(() => this.talk.openMicrophone());
   }
 
+  // Whether it could be done; else the page says why not.
   async #try(action) {
     hideFault();
     try {
       await action();
+      return true;
     } catch (error) {
       this.isDown = false;
       if (error.hint === undefined) showFault("The server does not answer.", "It will be asked again; the line at the top tells when it is back.");
       else showFault(error.message, error.hint);
+      return false;
     }
   }
 

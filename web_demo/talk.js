@@ -8,6 +8,8 @@ import { Player } from "./player.js";
 
 const PCM_OUT_RATE_HZ = 48000;
 const MAX_REPLAYED = 40;
+const MIN_HELD_FRAMES = 8; // of 20 ms: less is a slip of the finger
+const TRAIL_MS = 80; // after the button is let go: what the encoder still holds, and the last consonant
 const SILENT_ERRORS = ["response_cancel_not_active"]; // it ended while the cancel was on its way
 const SILENT_EVENTS = ["cut", "replay"];
 
@@ -22,6 +24,7 @@ export class Talk {
     this.answer = null;
     this.isUserSpeaking = false;
     this.isHolding = false;
+    this.trailTimer = null; // runs from the button's release to the end of what is sent
     this.isWaiting = false;
     this.askedMs = null; // when the user began to wait for the answer to come
     this.nTyped = 0;
@@ -44,7 +47,7 @@ export class Talk {
     });
     this.microphone = new Microphone({
       packet: (codec, payload) => {
-        if (this.mode === "open" || this.isHolding) this.conversation.sendAudio(codec, payload);
+        if (this.mode === "open" || this.isHolding || this.trailTimer) this.conversation.sendAudio(codec, payload);
       },
       level: (peak) => view.heard(peak),
       ended: (error) => {
@@ -90,23 +93,32 @@ export class Talk {
     if (!this.microphone.isOpen) await this.openMicrophone();
     await this.#connect();
     this.interrupt();
+    clearTimeout(this.trailTimer);
+    this.trailTimer = null;
     this.conversation.send({ type: "input_audio_buffer.clear" });
+    this.nSentBefore = this.conversation.nSent;
     this.isHolding = true;
     this.#showPhase();
   }
 
-  // `isVoid`: nothing can have been said, there is nothing to answer.
-  release({ isVoid = false } = {}) {
+  release() {
     if (!this.isHolding) return;
     this.isHolding = false;
-    if (isVoid) {
+    this.trailTimer = setTimeout(() => this.#commit(), TRAIL_MS);
+    this.#wait(performance.now());
+  }
+
+  #commit() {
+    this.trailTimer = null;
+    if (this.conversation.nSent - this.nSentBefore < MIN_HELD_FRAMES) {
       this.conversation.send({ type: "input_audio_buffer.clear" });
+      this.isWaiting = false;
       this.#showPhase();
+      this.view.fault("That was too short to hear.", "Hold the button for as long as you speak.");
       return;
     }
     this.conversation.send({ type: "input_audio_buffer.commit", event_id: "release" });
     this.conversation.send({ type: "response.create", event_id: "release" });
-    this.#wait(performance.now());
   }
 
   async say(text) {
@@ -157,6 +169,10 @@ export class Talk {
       this.answer?.cut();
       this.answer = null;
       this.isUserSpeaking = this.isHolding = this.isWaiting = false;
+      clearTimeout(this.trailTimer);
+      this.trailTimer = null;
+      // Nobody listens any more, and nothing will ask again by itself.
+      if (["asleep", "refused"].includes(state.name) && this.microphone.isOpen) this.closeMicrophone();
       this.transcript.turns.filter((turn) => !turn.isDone).forEach((turn) => {
         if (turn.kind === "user") this.transcript.completeUser(turn, turn.text);
         else this.transcript.endAnswer(turn, "cut");
@@ -218,6 +234,7 @@ export class Talk {
       case "response.created":
         this.answer?.cut();
         this.answer = new Answer(event.response, this.askedMs ?? performance.now(), this);
+        this.askedMs = null;
         this.isWaiting = true;
         break;
       case "response.output_item.added": answer?.addItem(event.item); break;
@@ -272,8 +289,7 @@ export class Talk {
   #onError(error) {
     if (SILENT_ERRORS.includes(error.code) || SILENT_EVENTS.includes(error.event_id)) return;
     this.isWaiting = false;
-    if (error.code === "input_audio_buffer_commit_empty") this.view.fault("That was too short to hear.", "Hold the button for as long as you speak.");
-    else this.view.fault(error.message, "");
+    this.view.fault(error.message, "");
   }
 
   // What is shown

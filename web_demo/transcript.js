@@ -3,7 +3,8 @@
 const PLACEHOLDER = "…";
 
 export class Transcript {
-  // `list` shows the turns, `announcer` is read out by screen readers: whole turns, not their pieces.
+  // `list` shows the turns, `announcer` is read out by screen readers: what was understood, and what
+  // no voice has spoken.
   constructor(list, announcer) {
     this.list = list;
     this.announcer = announcer;
@@ -84,7 +85,7 @@ export class Transcript {
     this.#showAnswer(turn);
     if (!turn.text) this.remove(turn);
     else if (how === "cut") this.#announce("Interrupted.");
-    else this.#announce(`Parley said: ${turn.text}`);
+    else if (how === "unspoken") this.#announce(`Parley says: ${turn.text}`);
   }
 
   note(turn, text) {

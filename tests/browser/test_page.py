@@ -15,6 +15,7 @@ TONE = 0.2
 RATE_HZ = 48_000
 PHASE = "document.getElementById('phase').dataset.phase"
 ANSWER = "parley.talk.talk.answer"
+TURNS = "parley.talk.transcript.turns"
 
 
 @pytest.fixture
@@ -38,13 +39,17 @@ def heard(page) -> np.ndarray:
 
 
 def say(page, text: str) -> None:
+    """Type a message and send it; until it stands in the transcript."""
+    n_turns = page.run(f"{TURNS}.length")
     page.run("document.getElementById('say-text').focus()")
     page.type(text)
     page.key("Enter", "Enter", text="\r")
+    page.until(f"{TURNS}.length > {n_turns}")
 
 
 def until_spoken(page) -> None:
-    page.until(f"{ANSWER}?.isOver")
+    """Until the newest turn is an answer that has been heard."""
+    page.until(f"{TURNS}.at(-1)?.kind === 'answer' && {TURNS}.at(-1).isDone")
 
 
 def answer_ms(script) -> int:
@@ -198,9 +203,20 @@ def test_push_to_talk_by_keyboard(opened, record):
     kinds = [event["type"] for event in script.events]
     assert kinds.index("input_audio_buffer.commit") < kinds.index("response.create")
     assert script.sent("session.update")[-1]["session"]["audio"]["input"]["turn_detection"] is None
-    until_spoken(page)
     n_sent = page.run("parley.talk.talk.conversation.nSent")
+    until_spoken(page)
     assert page.run("parley.talk.talk.conversation.nSent") == n_sent  # nothing while not held
+
+
+def test_a_slip_of_the_finger_is_not_answered(opened, record):
+    page, script = opened
+    record("", before_s=1.0)
+    page.run("document.querySelector('input[value=hold]').click()")
+    page.run("parley.talk.talk.hold().then(() => parley.talk.talk.release())")
+    page.until("!document.getElementById('fault').hidden")
+    assert "too short" in page.text("fault-text")
+    assert not script.sent("response.create")
+    assert page.run(PHASE) == "ready"
 
 
 def test_push_to_talk_by_mouse(opened, record):
@@ -275,7 +291,7 @@ def test_a_lost_connection_is_said_and_the_conversation_goes_on(opened):
     until_spoken(page)
     script.answer = "A long answer. " * 10
     say(page, "And now?")
-    page.until(f"{ANSWER}?.turn?.nHeard > 0")
+    page.until(f"{TURNS}.length === 4 && {TURNS}.at(-1).nHeard > 0")
     script.refuses = True
     script.events.clear()
     script.break_off()

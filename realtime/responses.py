@@ -152,7 +152,8 @@ class SpeechResponse:
     @property
     def is_waiting_for_text(self) -> bool:
         """Whether nothing can be spoken until the client sends more."""
-        return self._speaker.is_waiting_for_text and self._audio.is_all_sent
+        is_starved = self._spoken.is_starved and self._speaker.is_out_of_text
+        return (self._speaker.is_waiting_for_text or is_starved) and self._audio.is_all_sent
 
     def announce(self) -> None:
         """Tell the client that it exists."""

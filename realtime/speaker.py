@@ -154,7 +154,12 @@ class Speaker:
     @property
     def is_waiting_for_text(self) -> bool:
         """Whether nothing can be spoken until the client sends more."""
-        return not (self._line.is_ended or self._line.units or self._open)
+        return self.is_out_of_text and not self._open
+
+    @property
+    def is_out_of_text(self) -> bool:
+        """Whether all text that came is with the engine, and more may come."""
+        return not (self._line.is_ended or self._line.units)
 
     # Engine side.
 

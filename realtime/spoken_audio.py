@@ -47,6 +47,8 @@ class SpokenAudio:
         self._n_ended_characters = 0
         self.n_frames = 0
         self.n_units_cut = 0
+        self.is_starved = False
+        """The engine has long been silent for want of text."""
 
     async def next_chunk(self) -> Pcm | None:
         """The next samples, float32 `(n,)` at the model's rate; None at the end.
@@ -111,10 +113,15 @@ class SpokenAudio:
     async def _await_chunk(self, segment: SpokenSegment) -> Pcm | None:
         while True:
             try:
-                return await segment.feed.next_chunk(self._config.engine_silence_s)
+                pcm = await segment.feed.next_chunk(self._config.engine_silence_s)
+                self.is_starved = False
+                return pcm
             except TimeoutError:
-                # A paused stream is silent because we asked for it.
-                if not self._is_paused():
+                # A paused stream is silent because we asked for it; a model that takes text while
+                # it speaks, because the client has more to say. Then the client's idle time counts.
+                takes_text = self._spec.text_capacity > 0
+                self.is_starved = takes_text and self._speaker.is_out_of_text
+                if not self.is_starved and not self._is_paused():
                     message = f"no answer of the engine in {self._config.engine_silence_s:g} s"
                     raise ResponseFailedError("engine_timeout", message) from None
 

@@ -1,9 +1,11 @@
 """Text on its way to the engine: to models that take it whole, and to those that take a stream."""
 
+import asyncio
 from dataclasses import replace
 
 from tests.fakes import fake_spec, tone
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
+from tests.realtime.test_wire_cases import closed
 
 STREAMING = fake_spec(text_capacity=64)
 PCM = {"output": {"codec": "pcm16"}}
@@ -45,6 +47,49 @@ def test_a_streaming_model_is_never_given_more_than_it_holds():
             assert "".join(texts).split() == text.split()
             assert spoken.status == "completed"
             assert spoken.n_samples == sum(len(tone(one)) for one in texts)
+
+    run(scenario)
+
+
+def test_a_streaming_model_waits_for_words_that_are_slow_to_come():
+    """Its silence is not the engine's: a language model may think for longer than that."""
+    config = replace(FAST_CONFIG, engine_silence_s=0.1)
+
+    async def scenario():
+        async with gateway(config, spec=STREAMING) as here, here.client() as client:
+            await client.send("response.create", response=PCM)
+            await client.send("input_text.append", text="Well, ")
+            await until(lambda: here.engine.streams)
+            await asyncio.sleep(0.4)
+            await client.send("input_text.append", text="here I am.")
+            await client.send("input_text.end")
+            spoken = await client.spoken()
+            assert (spoken.status, len(here.engine.streams)) == ("completed", 1)
+
+    run(scenario)
+
+
+def test_a_streaming_model_that_is_silent_with_all_its_words_fails_the_response():
+    config = replace(FAST_CONFIG, engine_silence_s=0.1)
+
+    async def scenario():
+        async with gateway(config, spec=STREAMING) as here:
+            spoken = await say(here, "All of it, silent.")
+            assert spoken.done["status_details"]["reason"] == "engine_timeout"
+
+    run(scenario)
+
+
+def test_text_that_never_ends_holds_no_stream_for_ever():
+    """The open stream of a streaming model counted as work: its socket was never idle."""
+    config = replace(FAST_CONFIG, engine_silence_s=0.1, idle_timeout_s=0.5)
+
+    async def scenario():
+        async with gateway(config, spec=STREAMING) as here, here.client() as client:
+            await client.send("input_text.append", text="Well, ")
+            await until(lambda: here.engine.streams)
+            assert await closed(client) == (1000, "idle for 0.5 s")
+            await until(lambda: here.engine.streams[0].is_over)
 
     run(scenario)
 

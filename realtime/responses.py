@@ -237,7 +237,7 @@ class SpeechResponse:
             return "cancelled", StatusDetails(type="cancelled", reason=CLIENT_CANCELLED)
         if self._failure is not None:
             fault = self._failure
-            error = StatusError(code=fault.code, message=fault.message)
+            error = StatusError(type=fault.kind, code=fault.code, message=fault.message)
             return "failed", StatusDetails(
                 type="failed", reason=fault.code, error=error, retry_after_s=fault.retry_after_s
             )

@@ -22,6 +22,7 @@ from models.spec import PlanRequest
 from models.text.breaks import Pause
 from realtime.bridge import EngineBridge, StreamFeed
 from realtime.config import GatewayConfig
+from realtime.events import ErrorType
 from realtime.playout import PlayoutClock
 from realtime.settings import MAX_SEED, SpeechSettings, max_seconds, model_options
 from realtime.text_units import TextSegmenter, Unit, WordHolder, is_speakable
@@ -50,10 +51,19 @@ class ResponseFailedError(Exception):
         code: stable name for clients.
         message: what happened.
         retry_after_s: set when the engine has no room.
+        kind: whose fault it is.
     """
 
-    def __init__(self, code: str, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        retry_after_s: float | None = None,
+        *,
+        kind: ErrorType = "server_error",
+    ) -> None:
         super().__init__(message)
+        self.kind = kind
         self.code = code
         self.message = message
         self.retry_after_s = retry_after_s
@@ -274,7 +284,8 @@ class Speaker:
         except PlanError as error:
             if error.code == EMPTY_TEXT:
                 return None
-            raise ResponseFailedError(error.code, error.message) from None
+            kind: ErrorType = "invalid_request_error"
+            raise ResponseFailedError(error.code, error.message, kind=kind) from None
         except EngineStoppedError as error:
             raise ResponseFailedError("engine_stopped", str(error)) from None
         except Exception as error:

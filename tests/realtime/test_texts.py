@@ -135,6 +135,7 @@ def test_what_a_model_cannot_speak_is_named(case):
         async with gateway() as here:
             spoken = await say(here, CASES[case]["input"])
             assert spoken.status == "failed"
-            assert spoken.done["status_details"]["error"]["code"] == "unsupported_script"
+            error = spoken.done["status_details"]["error"]
+            assert (error["type"], error["code"]) == ("invalid_request_error", "unsupported_script")
 
     run(scenario)

@@ -181,7 +181,8 @@ def test_playout_reports_reach_the_stream_that_is_heard():
             await until(lambda: here.sample("parley_packets_sent_total", codec="opus") > 10)
             await client.send("output_audio.playout", response_id=created["id"], heard_ms=100)
             stream = here.engine.streams[0]
-            await until(lambda: any(heard_s == 0.1 for heard_s, _ in stream.playout))
+            # No more than there was time to hear; the opening report is of nothing.
+            await until(lambda: any(0 < heard_s <= 0.1 for heard_s, _ in stream.playout))
             here.engine.finish()
             assert (await client.spoken()).status == "completed"
             # Late words about a response that is done are no error.

@@ -329,13 +329,16 @@ class Speaker:
     async def _wait_turn(self) -> None:
         """Wait until the next stream is wanted: the last one is complete, or nearly heard.
 
-        Where nobody listens, two run side by side.
+        Where nobody listens, it is complete: the next takes the slot that it gives up, and none of
+        those that the engine keeps for replies that play.
         """
         while len(self._open) >= MAX_OPEN_STREAMS:
             self._has_ended.clear()
             await self._has_ended.wait()
-        while self._is_paced and self._open and self._open[-1].feed.outcome is None:
-            wait_s = self._ahead_s() - self._config.open_ahead_s
+        while self._open and self._open[-1].feed.outcome is None:
+            wait_s = self._config.engine_silence_s
+            if self._is_paced:
+                wait_s = self._ahead_s() - self._config.open_ahead_s
             if wait_s <= 0:
                 return
             await self._open[-1].feed.wait_end(max(wait_s, 0.05))

@@ -194,19 +194,21 @@ def test_playout_reports_reach_the_stream_that_is_heard():
     run(scenario)
 
 
-def test_at_the_fast_pace_units_run_side_by_side_and_nothing_waits_for_a_listener():
+def test_at_the_fast_pace_a_unit_waits_for_the_one_before_it_and_for_no_listener():
     text = "This is a sentence of some length. And this one is another. The third is the last."
 
     async def scenario():
-        config = replace(FAST_CONFIG, open_ahead_s=0.001)
+        # So far ahead, a listener's next unit would be opened at once.
+        config = replace(FAST_CONFIG, open_ahead_s=10.0)
         async with gateway(config, by_hand=True) as here, here.client() as client:
             output = {"codec": "pcm16", "pace": "fast"}
             await client.send("response.create", response={"output": output})
             await client.text(text)
-            await until(lambda: len(here.engine.streams) == 2)
-            here.engine.finish()
-            await until(lambda: len(here.engine.streams) == 3)
-            here.engine.finish()
+            for n_streams in (1, 2, 3):
+                await until(lambda n=n_streams: len(here.engine.streams) == n)
+                await asyncio.sleep(0.05)
+                assert len(here.engine.streams) == n_streams, "one slot at a time"
+                here.engine.finish()
             spoken = await client.spoken()
             streams = here.engine.streams
             assert not any(stream.is_paced for stream in streams)

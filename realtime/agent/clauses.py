@@ -22,24 +22,32 @@ _CLOSERS: Final = "\"')]”’»」』"  # noqa: RUF001 - the quotes are meant
 
 
 class SentenceGate:
-    """Holds back the start of a sentence that a limit may cut; the first passes at once."""
+    """Ends an answer well: not in a sentence that a limit cuts, not in a circle.
+
+    The first sentence passes at once; each later one when it is whole. `is_looping`: a sentence has
+    come for the second time, as small models do; nothing passes from there on.
+    """
 
     def __init__(self) -> None:
+        self.is_looping = False
         self._text = ""
         self._n_passed = 0
-        self._n_sentences = 0
+        self._said: set[str] = set()
 
     def push(self, text: str) -> str:
         """More text. Returns what may go on."""
+        if self.is_looping:
+            return ""
         self._text += text
         passed = ""
         while (place := self._sentence_end()) is not None:
+            if not self._take(self._text[:place]):
+                return passed
             passed += self._text[self._n_passed : place]
             self._text = self._text[place:]
             self._n_passed = max(0, self._n_passed - place)
-            self._n_sentences += 1
         # White space passes too: by it the next stage knows that the sentence before has ended.
-        place = len(self._text) if not self._n_sentences else self._n_blank
+        place = self._n_blank if self._said else len(self._text)
         passed += self._text[self._n_passed : place]
         self._n_passed = max(self._n_passed, place)
         return passed
@@ -47,10 +55,22 @@ class SentenceGate:
     def finish(self, *, is_cut: bool) -> tuple[str, bool]:
         """No more text. Returns what may still go on, and whether all ends with a sentence."""
         rest = self._text[self._n_passed :]
-        is_whole = self._text.rstrip().rstrip(_CLOSERS).endswith(tuple(_SENTENCE_ENDS))
-        if not is_cut or is_whole or not self._n_sentences:
-            return rest, is_whole or not is_cut
-        return "", True
+        if not self._said:
+            return rest, not is_cut or self._is_whole
+        if self.is_looping or (is_cut and not self._is_whole) or not self._take(self._text):
+            return "", True
+        return rest, True
+
+    def _take(self, sentence: str) -> bool:
+        """Whether a sentence is new."""
+        words = "".join(one for one in sentence.casefold() if one.isalnum())
+        self.is_looping = bool(words) and words in self._said
+        self._said.add(words)
+        return not self.is_looping
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._text.rstrip().rstrip(_CLOSERS).endswith(tuple(_SENTENCE_ENDS))
 
     def _sentence_end(self) -> int | None:
         text = self._text[self._n_blank :]

@@ -31,7 +31,7 @@ from realtime.agent.clauses import ANSWER_TEXT, SentenceGate, SpokenPlaces
 from realtime.agent.errors import StageError
 from realtime.agent.history import prompt_messages
 from realtime.agent.outbox import Outbox
-from realtime.agent.text_model import TextDone, TextEvent, TextModel, TextRequest
+from realtime.agent.text_model import Brake, TextDone, TextEvent, TextModel, TextRequest
 from realtime.agent.transcriber import Transcriber
 from realtime.bridge import EngineBridge
 from realtime.config import GatewayConfig
@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_CLAUSE: Final = "first_clause"
 """In `ReplyDone.stage_ms`, beside the stages: when the first text could be spoken."""
+LONGEST_BRAKE_S: Final = 0.5
+"""The text model waits no longer for the first sound than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +143,8 @@ class PipelineReply:
         self._n_samples = 0
         self._text_end = 0
         self._text_done = TextDone(reason="stop")
+        self._brake = Brake()
+        self._release: asyncio.TimerHandle | None = None
         self._speaker = Speaker(
             bridge=stages.bridge,
             settings=_speech_settings(request, stages.bridge.spec),
@@ -185,6 +189,8 @@ class PipelineReply:
         except* _StageFailedError as group:
             self._outbox.put(_first_failure(group))
         finally:
+            if self._release is not None:
+                self._release.cancel()
             self._speaker.abort()
             self._outbox.close()
 
@@ -211,11 +217,12 @@ class PipelineReply:
     async def _write(self) -> None:
         asked = self._text_request()
         # A limit of ours ends with a sentence; one that the client set cuts where it falls.
-        gate = SentenceGate() if self._request.max_output_tokens is None else None
+        is_ours = self._request.max_output_tokens is None and asked.max_tokens is not None
+        gate = SentenceGate() if is_ours else None
         async with aclosing(self._stages.text_model.stream(asked)) as events:
             async for event in events:
                 self._take(event, gate)
-                if self._is_cut:
+                if self._is_cut or (gate is not None and gate.is_looping):
                     break
         if gate is not None:
             is_cut = self._text_done.reason == "length"
@@ -242,6 +249,7 @@ class PipelineReply:
             max_tokens=request.max_output_tokens or facts.reply_tokens,
             tools=request.tools if facts.calls_tools else (),
             tool_choice=request.tool_choice,
+            brake=self._brake,
         )
 
     def _take(self, event: TextEvent, gate: SentenceGate | None) -> None:
@@ -273,7 +281,8 @@ class PipelineReply:
 
     async def _speak(self) -> None:
         while (pcm := await self._audio.next_chunk()) is not None:
-            self._mark("speech_model")
+            if self._mark("speech_model"):
+                self._brake.set(False)
             self._n_samples += len(pcm)
             await self._outbox.wait_room()
             # A guess may turn out too high; what was said to be spoken stays so.
@@ -291,13 +300,19 @@ class PipelineReply:
     # What is told of it.
 
     def _mark_clause(self) -> None:
-        if self._places.n_units:
-            self._mark(FIRST_CLAUSE)
+        is_first = bool(self._places.n_units) and self._mark(FIRST_CLAUSE)
+        if is_first and self._request.wants_audio:
+            self._brake.set(True)
+            # A unit in which the speech model finds nothing to say makes no sound.
+            loop = asyncio.get_running_loop()
+            self._release = loop.call_later(LONGEST_BRAKE_S, self._brake.set, False)
 
-    def _mark(self, name: str) -> None:
-        """A stage gives something: kept when it is its first."""
-        if name not in self._stage_ms:
+    def _mark(self, name: str) -> bool:
+        """A stage gives something. Returns whether it is its first, of which the time is kept."""
+        is_first = name not in self._stage_ms
+        if is_first:
             self._stage_ms[name] = round((self._clock() - self._begun_s) * 1000, 3)
+        return is_first
 
     def _done(self) -> ReplyDone:
         done = self._text_done

@@ -5,8 +5,8 @@ Event loop only; prompts are made in the worker pool.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from engine.errors import EngineStoppedError
@@ -48,6 +48,31 @@ class ChatMessage:
     call_id: str = ""
 
 
+class Brake:
+    """By it the reader of a text holds its writer for a moment.
+
+    For a writer that shares its processor with the reader: the speech model makes its first sound
+    sooner while nothing else is computed.
+    """
+
+    def __init__(self) -> None:
+        self._is_on = False
+        self._listener: Callable[[bool], None] | None = None
+
+    def set(self, is_on: bool) -> None:
+        """Hold, or let go."""
+        if is_on != self._is_on:
+            self._is_on = is_on
+            if self._listener is not None:
+                self._listener(is_on)
+
+    def listen(self, listener: Callable[[bool], None] | None) -> None:
+        """Tell `listener` of changes, and that it is on already."""
+        self._listener = listener
+        if listener is not None and self._is_on:
+            listener(True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRequest:
     """What is to be written.
@@ -59,6 +84,7 @@ class TextRequest:
         asked_s: monotonic time at which the user began to wait.
         tools: that may be called.
         tool_choice: `auto`, `none`, `required`, or the name of one tool.
+        brake: of the reader; models that run elsewhere pass over it.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -67,6 +93,7 @@ class TextRequest:
     max_tokens: int | None = None
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
+    brake: Brake = field(default_factory=Brake)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,11 +209,15 @@ class EngineTextModel:
             )
         except EngineStoppedError as error:
             raise StageError("engine_stopped", str(error)) from None
+        request.brake.listen(lambda is_on: self._bridge.set_paused(feed, is_paused=is_on))
+        n_pieces = 0
         try:
             while (text := await self._next_text(feed)) is not None:
+                n_pieces += 1
                 yield TextDelta(text=text)
-            yield _done(feed)
+            yield _done(feed, n_pieces)
         finally:
+            request.brake.listen(None)
             self._bridge.abort(feed)
 
     async def _plan(self, request: TextRequest) -> PromptPlan:
@@ -232,7 +263,8 @@ class EngineTextModel:
         return None
 
 
-def _done(feed: StreamFeed) -> TextDone:
+def _done(feed: StreamFeed, n_pieces: int) -> TextDone:
+    """How a stream ended; a piece of text is a token (a few are held back, with the next one)."""
     outcome = feed.outcome
     if isinstance(outcome, StreamFailed):
         raise StageError(outcome.code, outcome.message, outcome.retry_after_s)
@@ -242,5 +274,5 @@ def _done(feed: StreamFeed) -> TextDone:
     return TextDone(
         reason=outcome.reason,
         n_input_tokens=outcome.n_prompt_rows,
-        n_output_tokens=outcome.n_frames,
+        n_output_tokens=n_pieces,
     )

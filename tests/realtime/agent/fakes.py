@@ -58,6 +58,7 @@ class FakeTextModel:
         self.n_open = 0
         self.n_opened = 0
         self.is_closed = False
+        self.brakes: list[bool] = []
 
     @property
     def facts(self) -> TextFacts:
@@ -65,6 +66,7 @@ class FakeTextModel:
 
     async def stream(self, request: TextRequest) -> AsyncGenerator[TextEvent]:
         self.requests.append(request)
+        request.brake.listen(self.brakes.append)
         self.n_open += 1
         self.n_opened += 1
         try:

@@ -45,11 +45,31 @@ def test_a_first_sentence_that_never_ends_is_kept_and_said_to_be_cut():
     assert not is_whole
 
 
-@given(PIECES)
-def test_without_a_cut_nothing_is_lost(pieces):
-    passed, rest, is_whole = gated(*pieces)
-    assert "".join(passed) + rest == "".join(pieces)
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_sentence_that_comes_again_ends_the_answer(is_cut: bool):
+    gate = SentenceGate()
+    passed = [gate.push(one) for one in ("I am. ", "So is he. ", "I am! ", "More. ")]
+    assert passed == ["I am. ", "So is he. ", "", ""]
+    assert gate.is_looping
+    assert gate.finish(is_cut=is_cut) == ("", True)
+
+
+def test_a_last_sentence_that_comes_again_is_left_out():
+    passed, rest, is_whole = gated("I am. ", "So is he. ", "I am")
+    assert "".join(passed) + rest == "I am. So is he. "
     assert is_whole
+
+
+@given(PIECES)
+def test_without_a_cut_nothing_is_lost_but_what_comes_again(pieces):
+    gate = SentenceGate()
+    passed = [gate.push(one) for one in pieces]
+    rest, is_whole = gate.finish(is_cut=False)
+    assert is_whole
+    if gate.is_looping:
+        assert "".join(pieces).startswith("".join(passed) + rest)
+    else:
+        assert "".join(passed) + rest == "".join(pieces)
 
 
 @given(PIECES)

@@ -158,7 +158,8 @@ def test_the_first_clause_is_spoken_while_the_rest_is_being_written():
 def test_a_whole_first_sentence_is_spoken_while_the_second_is_being_written():
     async def scenario():
         more = asyncio.Event()
-        async with bench(*text("Good morning. How ", "are"), more, *text(" you?")) as here:
+        said = [*text("Good morning. How ", "are"), more, *text(" you?")]
+        async with bench(*said, facts=TextFacts(name="small", reply_tokens=40)) as here:
             reply = here.reply()
             while not isinstance(await reply.next_event(), AudioDelta):
                 pass
@@ -230,6 +231,7 @@ def test_calls_are_passed_on_by_a_model_that_makes_them():
     assert here.agent.calls_tools
 
 
+SMALL = TextFacts(name="small", reply_tokens=40)
 LENGTH = TextDone(reason="length", n_input_tokens=1, n_output_tokens=40)
 
 
@@ -245,9 +247,48 @@ LENGTH = TextDone(reason="length", n_input_tokens=1, n_output_tokens=40)
 def test_a_limit_of_ours_cuts_at_a_sentence_and_one_of_the_client_where_it_falls(
     said: str, limit: int | None, left: str, reason: str
 ):
-    told, _ = told_of(*text(said), LENGTH, request={"max_output_tokens": limit})
+    request = {"max_output_tokens": limit}
+    told, _ = told_of(*text(said), LENGTH, facts=SMALL, request=request)
     assert written(told) == left
     assert told[-1].reason == reason
+
+
+def test_a_small_model_that_says_the_same_again_is_stopped():
+    never = asyncio.Event()
+    said = text("I am glad. ", "So it is. ", "I am glad. ", "So it")
+    told, here = told_of(*said, never, facts=SMALL)
+    assert written(told) == "I am glad. So it is. "
+    assert told[-1].reason == "stop"
+    assert here.text_model.n_open == 0
+
+
+def test_a_model_that_knows_when_to_stop_is_passed_on_as_it_writes():
+    told, _ = told_of(*text("Yes. ", "It ", "is. ", "Yes. "))
+    assert [one.text for one in told if isinstance(one, TextDelta)] == [
+        "Yes. ",
+        "It ",
+        "is. ",
+        "Yes. ",
+    ]
+
+
+def test_the_text_model_waits_for_the_first_sound_and_no_longer():
+    said = text("Good morning. ", "How are you?", " I am fine.")
+    _, here = told_of(*said)
+    assert here.text_model.brakes == [True, False]
+    _, here = told_of(*said, request={"wants_audio": False})
+    assert here.text_model.brakes == []
+
+
+# NOTE: real time, half a second: the first sound does not come, and the text goes on.
+def test_a_sound_that_does_not_come_holds_the_text_model_for_a_moment_only():
+    async def scenario():
+        async with bench(*text("Good morning. And "), asyncio.Event(), by_hand=True) as here:
+            reply = here.reply()
+            await until(lambda: here.text_model.brakes == [True, False])
+            reply.cancel()
+
+    run(scenario)
 
 
 def test_an_answer_is_bounded_however_much_is_written():

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from models.spec import OptionSpec, PlanRequest
 from realtime.agent.base import TextDelta as Written
 from realtime.agent.errors import StageError
 from realtime.agent.text_model import (
+    Brake,
     ChatMessage,
     EngineTextModel,
     TextDone,
@@ -59,6 +61,7 @@ class FakeTextEngine:
         self.planned: list[PlanRequest] = []
         self.opened: list[dict[str, Any]] = []
         self.aborted: list[StreamId] = []
+        self.pauses: list[bool] = []
 
     def plan(self, request: PlanRequest) -> Any:
         self.planned.append(request)
@@ -76,6 +79,9 @@ class FakeTextEngine:
 
     def abort(self, stream_id: StreamId) -> None:
         self.aborted.append(stream_id)
+
+    def set_paused(self, stream_id: StreamId, *, is_paused: bool) -> None:
+        self.pauses.append(is_paused)
 
     def say(self, *events: Any) -> None:
         self.relay(events)
@@ -122,11 +128,28 @@ def test_text_comes_as_the_engine_gives_it():
         rest = [event async for event in stream]
         assert rest == [
             Written(text="fine."),
-            TextDone(reason="stop", n_input_tokens=9, n_output_tokens=4),
+            TextDone(reason="stop", n_input_tokens=9, n_output_tokens=2),
         ]
         (opened,) = engine.opened
         assert (opened["seed"], opened["asked_s"], opened["play_from_s"]) == (11, 2.5, None)
         assert engine.relay.n_streams == 0
+
+    with_model(scenario)
+
+
+def test_the_readers_brake_pauses_the_stream():
+    async def scenario(model, engine):
+        request = replace(ASKED, brake=Brake())
+        request.brake.set(True)
+        task = asyncio.create_task(written(model, request))
+        await until(lambda: engine.pauses == [True])
+        request.brake.set(True)
+        request.brake.set(False)
+        assert engine.pauses == [True, False]
+        engine.say(delta("Hi."), finished())
+        await task
+        request.brake.set(True)
+        assert engine.pauses == [True, False]
 
     with_model(scenario)
 

@@ -277,6 +277,10 @@ class Agent(Protocol):
         """Start to answer. `playout` is the session's, of this reply: to be read, not written."""
         ...
 
+    async def close(self) -> None:
+        """Give back what the agent holds. The server stops: nothing of it runs any more."""
+        ...
+
 
 # What hears the user, whoever answers.
 

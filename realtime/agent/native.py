@@ -80,6 +80,9 @@ class NativeAgent:
         """Start to answer what the user said since the last answer."""
         return NativeReply(self._bridge, self._workers, request, self._engine_silence_s)
 
+    async def close(self) -> None:
+        """Nothing is its own."""
+
 
 class NativeReply:
     """One answer: one engine stream.

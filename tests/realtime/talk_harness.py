@@ -168,6 +168,7 @@ class ScriptedAgent:
     transcriptions: list[ScriptedTranscription] = field(default_factory=list)
     replies: list[ScriptedReply] = field(default_factory=list)
     fault: Exception | None = None
+    is_closed: bool = False
 
     def transcribe(self, pcm: np.ndarray, *, language: str | None) -> ScriptedTranscription:
         one = ScriptedTranscription(pcm, language)
@@ -185,6 +186,9 @@ class ScriptedAgent:
             one.say(self.answer, 0.5)
             one.end()
         return one
+
+    async def close(self) -> None:
+        self.is_closed = True
 
 
 class Talker(Client):
@@ -335,5 +339,6 @@ async def talk(
         await until(lambda: not relay.n_streams)
     finally:
         await server.shutdown()
+        assert getattr(agent, "is_closed", True), "agents are closed with the server"
     others = asyncio.all_tasks() - {asyncio.current_task()}
     assert not {task.get_name() for task in others if not task.get_name().startswith("Task-")}

@@ -25,7 +25,7 @@ from realtime.config import GatewayConfig
 from realtime.events import ErrorType
 from realtime.playout import PlayoutClock
 from realtime.settings import MAX_SEED, SpeechSettings, max_seconds, model_options
-from realtime.text_units import TextSegmenter, Unit, WordHolder, is_speakable
+from realtime.text_units import TextSegmenter, Unit, WordHolder, is_speakable, split_unit
 from realtime.workers import Workers
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 EMPTY_TEXT: Final = "empty_text"
+PROMPT_TOO_LONG: Final = "prompt_too_long"
 SEED_STEP: Final = 1_000_003
 """Units of one response draw differently, and the same again with the same seed."""
 MAX_OPEN_STREAMS: Final = 2
@@ -185,8 +186,8 @@ class Speaker:
             while (unit := await self._line.next()) is not None:
                 if isinstance(unit, Pause):
                     self._put_pause(unit)
-                elif (plan := await self._plan(unit, is_final=True)) is not None:
-                    await self._open_segment(plan, len(unit))
+                else:
+                    await self._speak_unit(unit)
         self._segments.put_nowait(None)
 
     async def next_segment(self) -> Segment | None:
@@ -227,6 +228,20 @@ class Speaker:
         for segment in self._open:
             self._bridge.abort(segment.feed)
         self._open.clear()
+
+    async def _speak_unit(self, unit: str) -> None:
+        """Open a stream for a unit, or for its halves: acronyms sound longer than they look."""
+        try:
+            plan = await self._plan(unit, is_final=True)
+        except ResponseFailedError as fault:
+            halves = split_unit(unit) if fault.code == PROMPT_TOO_LONG else ()
+            if not halves:
+                raise
+            for half in halves:
+                await self._speak_unit(half)
+            return
+        if plan is not None:
+            await self._open_segment(plan, len(unit))
 
     async def _stream_words(self) -> None:
         """Feed a model that takes text while it speaks: one stream up to each pause."""

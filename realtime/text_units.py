@@ -168,6 +168,19 @@ def next_cut(text: str, limits: TextLimits, *, is_first: bool, is_final: bool) -
     return len(text) if is_final else None
 
 
+def split_unit(text: str) -> tuple[str, ...]:
+    """Speakable parts of a unit that proved too long, cut at the white space nearest its middle.
+
+    Empty when it cannot be cut.
+    """
+    text = text.strip()
+    middle = len(text) // 2
+    gaps = [gap.start() for gap in re.finditer(r"\s+", text)]
+    place = min(gaps, key=lambda gap: abs(gap - middle), default=middle)
+    parts = (text[:place].rstrip(), text[place:].lstrip()) if place else ()
+    return tuple(part for part in parts if is_speakable(part))
+
+
 def is_speakable(text: str) -> bool:
     """Whether `text` holds a letter or a digit of any script."""
     return any(unicodedata.category(character)[0] in "LN" for character in text)

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from models.errors import PlanError
 from tests.fakes import fake_spec, tone
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
 from tests.realtime.test_wire_cases import closed
@@ -137,6 +138,43 @@ def test_a_unit_in_which_the_model_finds_nothing_is_passed_over():
             # A letter to us, nothing to the model: the fake's rule is `isalnum`.
             spoken = await say(here, "\N{COMBINING CYRILLIC MILLIONS SIGN}. Then something real.")
             assert spoken.status == "completed"
+
+    run(scenario)
+
+
+def test_a_unit_that_the_model_finds_too_long_is_spoken_in_parts(monkeypatch):
+    """Thirty Roman numerals failed the response: a spelled letter has three sounds."""
+
+    async def scenario():
+        async with gateway() as here:
+            plan = here.engine.plan
+
+            def narrow(request):
+                if len(request.text) > 12:
+                    raise PlanError("prompt_too_long", "at most 12 characters", "text")
+                return plan(request)
+
+            monkeypatch.setattr(here.engine, "plan", narrow)
+            spoken = await say(here, "MCMXC MDCCC and CDXLIV, unbrokenandlong.")
+            texts = [stream.text for stream in here.engine.streams]
+            assert spoken.status == "completed"
+            assert "".join(" ".join(texts).split()) == "MCMXCMDCCCandCDXLIV,unbrokenandlong."
+            assert max(map(len, texts)) <= 12
+            assert spoken.n_samples == sum(len(tone(one)) for one in texts)
+
+    run(scenario)
+
+
+def test_a_unit_that_is_too_long_at_any_length_fails_the_response(monkeypatch):
+    async def scenario():
+        async with gateway() as here:
+
+            def never(request):
+                raise PlanError("prompt_too_long", "at most 0 characters", "text")
+
+            monkeypatch.setattr(here.engine, "plan", never)
+            spoken = await say(here, "Some words.")
+            assert spoken.done["status_details"]["reason"] == "prompt_too_long"
 
     run(scenario)
 

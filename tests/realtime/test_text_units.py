@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from models.text.breaks import Pause
 from realtime.config import TextLimits
-from realtime.text_units import TextSegmenter, WordHolder, is_speakable
+from realtime.text_units import TextSegmenter, WordHolder, is_speakable, split_unit
 
 LIMITS = TextLimits()
 SMALL = TextLimits(min_sentence=3, first_clause=6, max_unit=12)
@@ -153,3 +153,18 @@ def test_streamed_words_keep_all_text_and_are_never_torn(text, places):
         return ["".join(one).split() if isinstance(one, list) else one for one in merged]
 
     assert words(parts) == words(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("one two three four", ("one two", "three four")),
+        ("a" + " " * 9_000 + "b", ("a", "b")),
+        ("unbroken", ("unbr", "oken")),
+        ("words --", ("words",)),
+        ("x", ()),
+        ("", ()),
+    ],
+)
+def test_a_unit_that_proved_too_long_is_cut_near_its_middle(text, parts):
+    assert split_unit(text) == parts

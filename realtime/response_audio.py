@@ -191,11 +191,14 @@ class ResponseAudio:
         self._n_unsent -= 1
         if not self._n_unsent:
             self._all_sent.set()
+        is_heard = self._output.pace == "playback"
         underrun_s = self._playout.underrun_s
         self._playout.on_sent(seconds, now_s)
-        self._metrics.underrun_s.inc(self._playout.underrun_s - underrun_s)
+        if is_heard:
+            self._metrics.underrun_s.inc(self._playout.underrun_s - underrun_s)
         if self.ttfa_s is None:
             self.ttfa_s = 0.0 if self.asked_s is None else now_s - self.asked_s
-            self._metrics.ttfa_s.observe(self.ttfa_s)
+            if is_heard:
+                self._metrics.ttfa_s.observe(self.ttfa_s)
             if self._on_first_sent is not None:
                 self._on_first_sent()

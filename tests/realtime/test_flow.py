@@ -228,7 +228,9 @@ def test_the_pace_is_that_of_playback_unless_another_is_asked_for():
             await client.send("session.update", session={"output": {"pace": "fast"}})
             session = (await client.event("session.updated"))["session"]
             assert session["output"]["pace"] == "fast"
+            n_heard = here.sample("parley_ttfa_seconds_count")
             await client.say("Written to a file.")
+            assert here.sample("parley_ttfa_seconds_count") == n_heard, "nobody waited for a sound"
             await client.send("response.create", response={"output": {"pace": None}})
             await client.say("Heard again.")
             assert [stream.is_paced for stream in here.engine.streams] == [True, False, True]

@@ -216,7 +216,7 @@ class Admission:
         kept: list[tuple[Demand, float]] = []
         refused: list[Refusal] = []
         for demand, offered_s in self._queue:
-            waited_s = now_s - offered_s
+            waited_s = max(0.0, now_s - offered_s)
             wait_s = (len(kept) + 1) / rate_hz if rate_hz > 0 else 0.0
             is_late = waited_s > config.queue_timeout_s or wait_s > config.queue_timeout_s
             if len(kept) < config.max_queue and not is_late:

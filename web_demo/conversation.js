@@ -121,6 +121,7 @@ async function whyNot() {
     const answer = await fetch("/readyz");
     const state = await answer.json();
     if (state.stopping) return "The server is stopping.";
+    if (!state.ready && !(await fetch("/healthz")).ok) return "The model has stopped; the server must be started again.";
     if (!state.ready) return "The server is still loading.";
     return "The server has no room for another conversation, or the connection broke off.";
   } catch {

@@ -193,6 +193,20 @@ def test_a_reload_while_it_answers_frees_the_engine(talking, url):
     until(lambda: total(url, "parley_sessions") == 1, 5)
 
 
+def test_what_is_said_while_the_button_is_held_is_answered(talking, record):
+    page = talking
+    page.run("document.querySelector('input[value=hold]').click()")
+    record(QUESTIONS[0], before_s=0.2)
+    page.press("mic")
+    page.until("loudMs.length && performance.now() > loudMs.at(-1) + 300")
+    page.lift()
+    page.until(f"{PHASE} === 'speaking'", ANSWER_TIMEOUT_S)
+    page.until(f"{ANSWER}.isOver", ANSWER_TIMEOUT_S)
+    kinds = page.run("parley.talk.transcript.turns.map((turn) => turn.kind)")
+    assert kinds == ["user", "answer"]
+    assert "Italy" in page.run("parley.talk.transcript.turns[0].text")
+
+
 def test_silence_is_not_answered(talking, record):
     page = talking
     record("", before_s=4.0)

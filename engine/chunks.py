@@ -83,7 +83,7 @@ def ramp(limits: Limits, costs: StepCosts, step_s: float) -> Ramp:
         frame_s=limits.frame_s,
         # Admission promises real time; a device that is slower than that must be believed.
         pace_s=max(limits.frame_s, frame_pace_s),
-        first_size=_first_size(codec, limits.frame_s, frame_pace_s, costs),
+        first_size=_first_size(limits, frame_pace_s, costs),
         margin_s=limits.config.urgent_s,
         is_hurried=limits.config.policy == "latency",
     )
@@ -126,13 +126,16 @@ def is_delivered(stream: Stream, codec: CodecSpec) -> bool:
     return stream.frames_waiting == 0 and not holds_back
 
 
-def _first_size(codec: CodecSpec, frame_s: float, frame_pace_s: float, costs: StepCosts) -> int:
+def _first_size(limits: Limits, frame_pace_s: float, costs: StepCosts) -> int:
     """The smallest first chunk that plays until the chunk after it can be there."""
+    codec = limits.codec
     sizes = codec.chunk_frames
     # A tenth more, and a call of another size before its own: a device is not quite even.
-    gap_s = 1.1 * sizes[0] * frame_pace_s + 2 * costs.chunk_s(1, sizes[0])
+    gap_s = 1.1 * sizes[0] * frame_pace_s + 2 * costs.chunk_s(1, sizes[0]) + limits.config.held_s
     sounding = [size for size in sizes if size > codec.lookahead_frames]
-    lasting = [size for size in sounding if (size - codec.lookahead_frames) * frame_s >= gap_s]
+    lasting = [
+        size for size in sounding if (size - codec.lookahead_frames) * limits.frame_s >= gap_s
+    ]
     return [*lasting[:1], *sounding[:1], sizes[-1]][0]
 
 

@@ -26,7 +26,7 @@ def next_chunk_deadline(stream: Stream) -> float:
         return math.inf
     if is_startup(stream):
         return stream.asked_s
-    return _play_start_s(stream) + stream.sent_s
+    return _dry_s(stream) - stream.held_s
 
 
 def slack_s(stream: Stream, now_s: float) -> float:
@@ -48,7 +48,8 @@ def record_sent(stream: Stream, n_samples: int, sample_rate_hz: int, now_s: floa
     """Note that a chunk was published. A late one moves the client's time line back."""
     if n_samples == 0:
         return
-    late_s = 0.0 if is_startup(stream) else max(0.0, -slack_s(stream, now_s))
+    is_awaited = next_chunk_deadline(stream) < math.inf and not is_startup(stream)
+    late_s = max(0.0, now_s - _dry_s(stream)) if is_awaited else 0.0
     if stream.first_sent_s is None:
         stream.first_sent_s = now_s
     else:
@@ -68,6 +69,11 @@ def record_playout(stream: Stream, heard_s: float, at_s: float) -> None:
     if stream.first_sent_s is None or heard_s >= stream.sent_s or not math.isfinite(heard_s):
         return
     stream.playout_offset_s += (at_s - heard_s) - _play_start_s(stream)
+
+
+def _dry_s(stream: Stream) -> float:
+    """When the client will have heard all that was sent."""
+    return _play_start_s(stream) + stream.sent_s
 
 
 def _play_start_s(stream: Stream) -> float:

@@ -81,6 +81,7 @@ class Groups:
         self._spec = spec
         self._runner = runner
         self._page_size = config.page_size
+        self._held_s = config.held_s
         self.slots = SlotTable(config.max_streams)
         self.allocator = PageAllocator(pool_pages(spec, config), config.page_size)
         self.pages = PrefixCache(self.allocator)
@@ -99,6 +100,7 @@ class Groups:
             play_from_s=command.play_from_s,
             is_paced=command.is_paced,
             wants_pcm=command.wants_pcm,
+            held_s=self._held_s,
             max_frames=plan.max_frames,
             n_prompt_rows=[prompt.n_rows],
             phase_idx=int(plan.state[0]),

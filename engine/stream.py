@@ -39,6 +39,7 @@ class Stream:
         sent_s: the same in seconds.
         first_sent_s: when the first audio (or text, without PCM) was published.
         playout_offset_s: how much later than assumed the client plays: underruns and reports.
+        held_s: sent audio that may not have left the gateway: chunks are due so much earlier.
         n_late_chunks: chunks that came after they were due.
         late_s: sum of their lateness.
         is_paused: the client reads too slowly; left out of the plan.
@@ -68,6 +69,7 @@ class Stream:
     sent_s: float = 0.0
     first_sent_s: float | None = None
     playout_offset_s: float = 0.0
+    held_s: float = 0.0
     n_late_chunks: int = 0
     late_s: float = 0.0
     is_paused: bool = False

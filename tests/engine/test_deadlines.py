@@ -105,3 +105,12 @@ def test_the_rate_is_the_models_own():
     stream = startup()
     record_sent(stream, 22_050, 22_050, 0.0)
     assert stream.sent_s == 1.0
+
+
+def test_audio_that_the_gateway_may_hold_makes_chunks_due_earlier_but_not_late():
+    """Half a packet of what was sent had not left: listeners had gaps that the engine never saw."""
+    stream = playing(1, slack_s=0.2)
+    stream.held_s = 0.03
+    assert slack_s(stream, 100.0) == pytest.approx(0.17)
+    record_sent(stream, RATE_HZ // 10, RATE_HZ, 100.19)
+    assert stream.n_late_chunks == 0

@@ -26,6 +26,7 @@ BOUND_S = 0.5
 """TTFA that counts as good."""
 
 CONFIG = EngineConfig(
+    held_s=0.0,  # Chunks go straight to the listener: there is no gateway.
     max_streams=256,
     max_batch_rows=512,
     prefill_rows_per_step=512,

@@ -345,7 +345,8 @@ class Speaker:
         """Wait until the next stream is wanted: the last one is complete, or nearly heard.
 
         Where nobody listens, it is complete: the next takes the slot that it gives up, and none of
-        those that the engine keeps for replies that play.
+        those that the engine keeps for replies that play. (Two abreast are faster: a minute of
+        pico took 0.10 of real time so and takes 0.14, two shared cores, 2026-11-29.)
         """
         while len(self._open) >= MAX_OPEN_STREAMS:
             self._has_ended.clear()

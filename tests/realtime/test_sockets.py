@@ -135,7 +135,8 @@ def test_a_burst_is_handled_in_slices(monkeypatch):
             got = b""
             while b"invalid_event" not in got:
                 got += await asyncio.get_running_loop().sock_recv(raw, 65_536)
-            assert 0 < Counting.most_at_once <= sockets.SLICE_BYTES // 6 + 1
+            # 10 us a ping: the others wait for 10 ms at most.
+            assert 0 < Counting.most_at_once < 1_000
             raw.close()
 
     run(scenario)

@@ -34,7 +34,9 @@ TEXT_MODEL: Final = "smollm2-135m"
 """The embedded default; the engine must run it unless an endpoint writes the answers."""
 SMALL_REPLY_TOKENS: Final = 40
 """Longer answers of a small model lose the thread, and nobody listens for so long."""
-SMALL_HISTORY_TOKENS: Final = 1024
+SMALL_HISTORY_TOKENS: Final = 400
+"""What a small model can make use of; and when the oldest half of it is left out, no more than that
+has to be run again before the next answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,7 @@ class PipelineReply:
         self._is_cut = False
         self._n_samples = 0
         self._text_end = 0
+        self._n_pieces = 0
         self._text_done = TextDone(reason="stop")
         self._brake = Brake()
         self._release: asyncio.TimerHandle | None = None
@@ -223,6 +224,8 @@ class PipelineReply:
             async for event in events:
                 self._take(event, gate)
                 if self._is_cut or (gate is not None and gate.is_looping):
+                    # Its own count comes at its end: a piece is about a token.
+                    self._text_done = replace(self._text_done, n_output_tokens=self._n_pieces)
                     break
         if gate is not None:
             is_cut = self._text_done.reason == "length"
@@ -255,6 +258,7 @@ class PipelineReply:
     def _take(self, event: TextEvent, gate: SentenceGate | None) -> None:
         match event:
             case TextDelta(text=text):
+                self._n_pieces += 1
                 self._mark("text_model")
                 self._add_text(text if gate is None else gate.push(text))
             case FunctionCall():

@@ -112,6 +112,7 @@ def test_a_cancelled_transcription_in_the_queue_is_never_heard():
         waiting.cancel()
         assert await waiting.next_event() is None
         assert await waiting.next_event() is None
+        await until(lambda: transcriber.n_open == 1)
         ear.gate.set()
         assert (await all_of(first))[-1].text == "Window 1."
         assert transcriber.n_open == 0

@@ -45,7 +45,6 @@ export class TalkPage {
       spoken: (peak) => this.wave.addSpoken(peak),
       figures: (figures) => this.#onFigures(figures),
       firstSound: (ms) => this.#onFirstSound(ms),
-      timing: (timing) => { this.timing = timing; },
     }, this.transcript);
     this.#listen();
     this.#onMode("open");
@@ -223,9 +222,8 @@ export class TalkPage {
 
   #onFirstSound(ms) {
     this.firstSoundsMs.push(ms);
-    const sorted = [...this.firstSoundsMs].sort((a, b) => a - b);
     show("talk-ttfa", Math.round(ms));
-    show("talk-median", Math.round(sorted[sorted.length >> 1]));
+    show("talk-median", Math.round(median(this.firstSoundsMs)));
   }
 
   #onTurns() {
@@ -249,6 +247,11 @@ export class TalkPage {
     $("level").style.transform = `scaleX(${(1 - db / FLOOR_DB).toFixed(3)})`;
     show("talk-level", this.talk.microphone.isOpen ? `${Math.round(db)}`.replace("-", "−") : "–");
   }
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
 }
 
 function linkWords({ name, isAgain, waitMs, reason }) {

@@ -277,7 +277,6 @@ export class Talk {
     const wasOver = answer.isOver;
     answer.made(response);
     this.isWaiting = false;
-    this.view.timing(response.timing ?? null);
     if (wasOver || !["failed", "incomplete"].includes(response.status)) return;
     const details = response.status_details ?? {};
     if (response.status === "failed") {

@@ -1,8 +1,6 @@
-"""The `parley` command. Composition root: the only module that joins gateway, engine and models.
+"""The `parley` command: what is asked for and what is shown. `realtime.compose` joins the parts.
 
-The engine and the models are imported when a command needs them, so that `--help` answers at once
-and the number of torch threads can still be chosen. Whatever goes wrong in a foreseen way is one
-line on standard error and an exit code above 0.
+Whatever goes wrong in a foreseen way is one line on standard error and an exit code above 0.
 """
 
 from __future__ import annotations
@@ -12,26 +10,23 @@ import json
 import logging
 import os
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.markup import escape
-from starlette.applications import Starlette
 
 from engine.config import EngineConfig, Policy
-from engine.errors import EngineError, EngineStoppedError
+from engine.errors import EngineError
 from models.errors import ModelError
 from realtime import doctor as checks
 from realtime.audio_files import AudioFileError, check_target
-from realtime.bridge import EventRelay
 from realtime.client import DEFAULT_URL, ClientError, ConnectError
+from realtime.compose import Engines, running_engines
 from realtime.config import GatewayConfig
-from realtime.display import err, out, progress_bar, show_finding, show_models, show_report
+from realtime.display import err, out, show_finding, show_models, show_report
 from realtime.errors import GatewayError, ServerStartError
 from realtime.events import OptionValue
 from realtime.frames import AudioCodec
@@ -40,7 +35,7 @@ from realtime.say import SayReport, SayRequest
 from realtime.say import say as say_through
 
 if TYPE_CHECKING:
-    from engine.thread import EngineThread
+    from realtime.agent.assemble import AgentConfig
 
 DEFAULT_MODEL = "pico"
 _EXPECTED = (GatewayError, EngineError, ModelError, ClientError, AudioFileError)
@@ -81,7 +76,9 @@ def main() -> None:
 
 parley serve --port 9000 --host 0.0.0.0  [dim]reachable from other machines[/]
 
-parley serve --model pico --max-streams 4  [dim]fewer at once, less memory[/]"""
+parley serve --model pico --max-streams 4  [dim]fewer at once, less memory[/]
+
+parley serve --llm-url http://127.0.0.1:8000/v1 --llm-model my-model  [dim]a bigger mind[/]"""
 )
 def serve(
     model: Annotated[
@@ -94,6 +91,21 @@ def serve(
     policy: Annotated[
         Policy, typer.Option(help="latency: first sound soon, no gaps. throughput: most speech.")
     ] = "latency",
+    talk: Annotated[
+        bool | None,
+        typer.Option("--talk/--no-talk", help="Converse. Default: where what it needs is there."),
+    ] = None,
+    whisper: Annotated[
+        str, typer.Option(help="Speech to text: tiny.en, base, a folder or a hub name.")
+    ] = "tiny.en",
+    stt_url: Annotated[
+        str | None, typer.Option(help="OpenAI-compatible endpoint that transcribes instead.")
+    ] = None,
+    stt_model: Annotated[str, typer.Option(help="Model that it is asked for.")] = "whisper-1",
+    llm_url: Annotated[
+        str | None, typer.Option(help="OpenAI-compatible endpoint that writes the answers.")
+    ] = None,
+    llm_model: Annotated[str, typer.Option(help="Model that it is asked for.")] = "default",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
 ) -> None:
     """Start the server; Ctrl-C lets what is being spoken end, then stops."""
@@ -104,7 +116,10 @@ def serve(
     config = EngineConfig(max_streams=max_streams, policy=policy, max_queue=64)
     load_library()
     _check_port(gateway)
-    with _engines(model or [DEFAULT_MODEL], config, threads) as engines:
+    agents = None if talk is False else _agents(whisper, stt_url, stt_model, llm_url, llm_model)
+    with running_engines(
+        model or [DEFAULT_MODEL], config, threads, agents, must_talk=talk is True
+    ) as engines:
         run(
             engines.app(gateway),
             on_ready=lambda bound: _announce(engines, host, bound),
@@ -197,60 +212,6 @@ def doctor(
         raise typer.Exit(1)
 
 
-# Composition.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Engines:
-    """A running engine thread and the sinks of its loops, by model name."""
-
-    thread: EngineThread
-    relays: dict[str, EventRelay]
-
-    def app(self, config: GatewayConfig) -> Starlette:
-        """The gateway around them."""
-        from realtime.server import build_app
-
-        handles = dict(zip(self.relays, self.thread.handles, strict=True))
-        return build_app(handles, config, self.relays)
-
-
-@contextmanager
-def _engines(names: Sequence[str], config: EngineConfig, threads: int) -> Iterator[_Engines]:
-    """Load and warm up the models, with a progress bar; stop the thread at the end."""
-    # Before torch is imported: its thread pools read these once.
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    with progress_bar() as progress:
-        task = progress.add_task("Loading torch", total=len(names) + 2)
-        from engine.loop import EngineLoop
-        from engine.thread import EngineThread
-        from models import registry
-
-        relays, loops = {}, []
-        for name in dict.fromkeys(names):
-            progress.update(task, advance=1, description=f"Loading {name}")
-            loaded = registry.load(name)
-            relay = relays[loaded.spec.name] = EventRelay()
-            loops.append(EngineLoop(loaded, config, relay, time.monotonic))
-        progress.update(task, advance=1, description="Warming up")
-        thread = EngineThread(loops)
-        # NOTE: a thread that still runs model code when the interpreter ends aborts the process, so
-        # Ctrl-C during the warm-up waits for its end too.
-        try:
-            thread.start()
-            if not thread.wait_ready():
-                raise EngineStoppedError(f"the engine cannot start: {thread.failure}")
-            progress.update(task, advance=1)
-        except BaseException:
-            thread.stop()
-            raise
-    try:
-        yield _Engines(thread=thread, relays=relays)
-    finally:
-        thread.stop()
-
-
 def _say(url: str | None, request: SayRequest) -> SayReport:
     """Through the server at `url`; without one, through the default's, else one of our own."""
     try:
@@ -262,11 +223,11 @@ def _say(url: str | None, request: SayRequest) -> SayReport:
     err.print(f"No server at {DEFAULT_URL}: starting one for this call.", style="dim")
     load_library()
     # Outside of any event loop, which would keep Ctrl-C waiting until the model is loaded.
-    with _engines([name], EngineConfig(max_streams=2), threads=1) as engines:
+    with running_engines([name], EngineConfig(max_streams=2), threads=1) as engines:
         return asyncio.run(_say_through_own(engines, request))
 
 
-async def _say_through_own(engines: _Engines, request: SayRequest) -> SayReport:
+async def _say_through_own(engines: Engines, request: SayRequest) -> SayReport:
     from realtime.server import Server
 
     server = Server(engines.app(GatewayConfig(port=0)))
@@ -280,13 +241,18 @@ async def _say_through_own(engines: _Engines, request: SayRequest) -> SayReport:
 # What is shown.
 
 
-def _announce(engines: _Engines, host: str, port: int) -> None:
+def _announce(engines: Engines, host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
     out.print(f"Parley is ready: [bold]http://{shown}:{port}[/]")
     for handle in engines.thread.handles:
         spec = handle.spec
         out.print(f"  {spec.name}: weights under {escape(spec.weights_licence)}", soft_wrap=True)
-    out.print('  Open it in a browser, or: parley say "Hello."   Ctrl-C stops.', style="dim")
+    for name, licence in (engines.talk.licences if engines.talk else {}).items():
+        out.print(f"  {name}: weights under {escape(licence)}", soft_wrap=True)
+    if engines.no_talk:
+        out.print(f"  No conversation: {escape(engines.no_talk)}", style="yellow", soft_wrap=True)
+    word = "Talk to it in a browser" if engines.talk else "Open it in a browser"
+    out.print(f'  {word}, or: parley say "Hello."   Ctrl-C stops.', style="dim")
     out.file.flush()
 
 
@@ -300,6 +266,21 @@ def _fail(message: str) -> NoReturn:
 
 
 # What is given.
+
+
+def _agents(
+    whisper: str, stt_url: str | None, stt_model: str, llm_url: str | None, llm_model: str
+) -> AgentConfig:
+    from realtime.agent.assemble import AgentConfig
+    from realtime.agent.endpoint import EndpointConfig
+
+    # Keys come from the environment: on a command line every user of the machine could read them.
+    key = os.environ.get("OPENAI_API_KEY")
+    return AgentConfig(
+        whisper=whisper,
+        stt=EndpointConfig(url=stt_url, model=stt_model, api_key=key) if stt_url else None,
+        llm=EndpointConfig(url=llm_url, model=llm_model, api_key=key) if llm_url else None,
+    )
 
 
 def _check_port(config: GatewayConfig) -> None:

@@ -69,6 +69,8 @@ class Gateway:
         self.engines = dict(engines)
         self.bridges = {name: EngineBridge(engines[name], relays[name]) for name in engines}
         self.specs: dict[str, ModelSpec] = {name: one.spec for name, one in self.bridges.items()}
+        # A model that only writes is there for the agents; nobody can ask it to speak.
+        self.speaking = {n: s for n, s in self.specs.items() if s.tasks != ("text",)} or self.specs
         self.workers = Workers(config.worker_threads)
         self.metrics = GatewayMetrics()
         self.count = SessionCount(config.max_sessions)

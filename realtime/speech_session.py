@@ -61,7 +61,7 @@ class SpeechSession:
         self._config = gateway.config
         self._link = SocketLink(self.session_id, socket, gateway, self)
         self._outlet = self._link.outlet
-        self._settings = SpeechSettings(model=next(iter(gateway.specs)))
+        self._settings = SpeechSettings(model=next(iter(gateway.speaking)))
         self._responses: deque[SpeechResponse] = deque()
         self._open: SpeechResponse | None = None
         self._has_warned_end = False
@@ -143,7 +143,7 @@ class SpeechSession:
 
     def _update(self, event: SessionUpdate) -> None:
         self._settings = merge_settings(
-            self._settings, event.session, self._gateway.specs, prefix="session"
+            self._settings, event.session, self._gateway.speaking, prefix="session"
         )
         self._outlet.event(
             SessionUpdated(event_id=self._outlet.next_event_id(), session=self._info())
@@ -181,7 +181,7 @@ class SpeechSession:
         if len(self._responses) > n_max:
             message = f"{n_max} responses wait already; send more when one is done"
             raise ProtocolError("too_many_responses", message)
-        settings = merge_settings(self._settings, patch, self._gateway.specs, prefix="response")
+        settings = merge_settings(self._settings, patch, self._gateway.speaking, prefix="response")
         bridge = self._gateway.bridges[settings.model]
         seed = asked_seed(settings, bridge.spec)
         self._n_responses += 1
@@ -241,5 +241,5 @@ class SpeechSession:
             self._link.touch()
 
     def _info(self) -> SessionInfo:
-        spec = self._gateway.specs[self._settings.model]
+        spec = self._gateway.speaking[self._settings.model]
         return session_info(self.session_id, self._settings, spec, self._config)

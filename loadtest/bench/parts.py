@@ -18,7 +18,7 @@ BATCHES: Final = (1, 2, 4, 8)
 N_REAL_TIME: Final = 8
 N_TAKES: Final = 5
 N_SOCKETS: Final = 16
-TONE: Final = ("--model", "toy-tone", "--policy", "throughput", "--max-streams", "64")
+TONE: Final = ("--no-talk", "--model", "toy-tone", "--policy", "throughput", "--max-streams", "64")
 ENGINE_LIMIT_S: Final = 120.0
 
 Row = dict[str, Any]
@@ -45,18 +45,18 @@ class Part:
 
 
 async def _ttfa(model: str, tick: Tick) -> AsyncIterator[Row]:
-    with running_server("--model", model) as url:
+    with running_server("--no-talk", "--model", model) as url:
         for n_others in OTHERS:
             yield asdict(await speech.measure_ttfa(url, n_others, N_TAKES, tick))
 
 
 async def _real_time(model: str, tick: Tick) -> AsyncIterator[Row]:
-    with running_server("--model", model) as url:
+    with running_server("--no-talk", "--model", model) as url:
         yield asdict(await speech.measure_real_time(url, N_REAL_TIME, tick))
 
 
 async def _throughput(model: str, tick: Tick) -> AsyncIterator[Row]:
-    with running_server("--model", model, "--policy", "throughput") as url:
+    with running_server("--no-talk", "--model", model, "--policy", "throughput") as url:
         for batch in BATCHES:
             yield asdict(await speech.measure_throughput(url, batch, tick))
 

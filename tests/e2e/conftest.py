@@ -25,7 +25,7 @@ Reader = Callable[[np.ndarray, int], str]
 @pytest.fixture(scope="session")
 def toy_url() -> Iterator[str]:
     """A server whose model costs nothing."""
-    with running_server("--model", "toy-tone") as url:
+    with running_server("--no-talk", "--model", "toy-tone") as url:
         yield url
 
 

@@ -168,7 +168,7 @@ def test_health_and_models(toy_url):
 def test_a_signal_lets_the_speech_end(toy_url):
     """SIGTERM in the middle of a response: all of it still comes, and the exit code is 0."""
     process = subprocess.Popen(
-        [*PARLEY, "serve", "--model", "toy-tone", "--port", "0"],
+        [*PARLEY, "serve", "--no-talk", "--model", "toy-tone", "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -199,7 +199,7 @@ def test_a_signal_lets_the_speech_end(toy_url):
 
 
 def test_a_server_process_ends_with_its_context():
-    with running_server("--model", "toy-tone") as url:
+    with running_server("--no-talk", "--model", "toy-tone") as url:
         assert get(f"{url}/readyz")[0] == 200
     with pytest.raises(OSError, match="refused"):
         get(f"{url}/readyz")

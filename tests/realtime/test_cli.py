@@ -109,7 +109,7 @@ def test_a_foreseen_fault_is_one_line_and_exit_code_1(monkeypatch, capsys, error
 
 
 def test_a_port_in_use_is_found_before_weights_are_loaded(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "_engines", lambda *_: pytest.fail("weights were loaded"))
+    monkeypatch.setattr(cli, "running_engines", lambda *_, **__: pytest.fail("weights were loaded"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

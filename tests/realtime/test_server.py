@@ -13,7 +13,7 @@ from realtime.bridge import EventRelay
 from realtime.config import GatewayConfig
 from realtime.errors import ConfigError, ServerStartError
 from realtime.server import Server, build_app
-from tests.fakes import FakeEngine
+from tests.fakes import FakeEngine, fake_spec
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
 from tests.realtime.test_wire_cases import closed
 
@@ -179,3 +179,12 @@ def test_a_browser_that_goes_while_the_server_says_goodbye_is_no_fault(caplog):
 
     run(scenario)
     assert "Traceback" not in caplog.text
+
+
+def test_a_model_that_only_writes_is_not_asked_to_speak():
+    relays = {"writer": EventRelay(), "speaker": EventRelay()}
+    specs = {"writer": fake_spec(tasks=("text",)), "speaker": fake_spec()}
+    engines = {name: FakeEngine(relays[name], spec=specs[name]) for name in relays}
+    made = build_app(engines, GatewayConfig(port=0), relays).state.gateway
+    assert list(made.speaking) == ["speaker"]
+    assert list(made.specs) == ["writer", "speaker"]

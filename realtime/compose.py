@@ -1,0 +1,171 @@
+"""Composition root: joins gateway, engine and models, and says what a conversation needs.
+
+The engine, the models and what hears are imported when they are asked for, so that `--help` answers
+at once and the number of torch threads can still be chosen.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+
+from engine.config import EngineConfig
+from engine.errors import EngineStoppedError
+from models.errors import ModelError
+from models.spec import ModelSpec
+from realtime.bridge import EventRelay
+from realtime.config import GatewayConfig
+from realtime.display import progress_bar
+from realtime.errors import GatewayError
+
+if TYPE_CHECKING:
+    from engine.loop import EngineLoop
+    from engine.thread import EngineThread
+    from realtime.agent.assemble import AgentConfig
+    from realtime.conversing import Conversing
+    from realtime.gateway import Gateway
+
+TEXT_STREAMS = 4
+"""Answers that are written at once; more wait."""
+TEXT_PAGES = 640
+"""Enough for four long conversations; a page of the embedded text model takes 737 kB."""
+TEXT_PREFILL_ROWS = 32
+"""Prompt rows of the text model in a step: more would hold up the speech that plays (1 ms each)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """What conversations need beside engines.
+
+    Args:
+        converse: makes it, of the gateway.
+        licences: of the weights that hear.
+    """
+
+    converse: Callable[[Gateway], Conversing]
+    licences: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """A running engine thread, the sinks of its loops by model name, and what hears.
+
+    `no_talk` says why there are no conversations although they were wanted where possible.
+    """
+
+    thread: EngineThread
+    relays: dict[str, EventRelay] = field(default_factory=dict)
+    talk: Talk | None = None
+    no_talk: str = ""
+
+    def app(self, config: GatewayConfig) -> Starlette:
+        """The gateway around them."""
+        from realtime.server import build_app
+
+        handles = dict(zip(self.relays, self.thread.handles, strict=True))
+        converse = None if self.talk is None else self.talk.converse
+        return build_app(handles, config, self.relays, converse)
+
+
+@contextmanager
+def running_engines(
+    names: Sequence[str],
+    config: EngineConfig,
+    threads: int,
+    agents: AgentConfig | None = None,
+    *,
+    must_talk: bool = False,
+) -> Iterator[Engines]:
+    """Load and warm up the models, with a progress bar; stop the thread at the end.
+
+    Args:
+        names: of models; the first is the default.
+        config: of the engine loops.
+        threads: torch threads.
+        agents: how to converse; None: speak only.
+        must_talk: what a conversation lacks is an error, not a remark.
+    """
+    # Before torch is imported: its thread pools read these once.
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with progress_bar() as progress:
+        task = progress.add_task("Loading torch", total=len(names) + 3)
+        talk, no_talk, names = None, "", list(dict.fromkeys(names))
+        if agents is not None:
+            progress.update(task, description="Loading what hears")
+            try:
+                talk, names = _load_talk(agents, names)
+            except (GatewayError, ModelError) as error:
+                if must_talk:
+                    raise
+                no_talk = str(error)
+        relays, loops = _load_loops(
+            names, config, lambda name: progress.update(task, advance=1, description=name)
+        )
+        from engine.thread import EngineThread
+
+        progress.update(task, advance=1, description="Warming up")
+        thread = EngineThread(loops)
+        # NOTE: a thread that still runs model code when the interpreter ends aborts the process, so
+        # Ctrl-C during the warm-up waits for its end too.
+        try:
+            thread.start()
+            if not thread.wait_ready():
+                raise EngineStoppedError(f"the engine cannot start: {thread.failure}")
+            progress.update(task, completed=len(names) + 3)
+        except BaseException:
+            thread.stop()
+            raise
+    try:
+        yield Engines(thread=thread, relays=relays, talk=talk, no_talk=no_talk)
+    finally:
+        thread.stop()
+
+
+def _load_talk(agents: AgentConfig, names: Sequence[str]) -> tuple[Talk, list[str]]:
+    """What hears, and the models to run: those named, and one that writes answers."""
+    from models.registry import read_spec
+    from realtime.agent.assemble import TEXT_MODEL, load_hearing, make_conversing
+
+    specs = [read_spec(name) for name in names]
+    writes = any("text" in spec.tasks or "converse" in spec.tasks for spec in specs)
+    if agents.llm is None and not writes:
+        read_spec(TEXT_MODEL)
+        names = [*names, TEXT_MODEL]
+    hearing = load_hearing(agents)
+    converse = partial(make_conversing, config=agents, hearing=hearing)
+    return Talk(converse=converse, licences=hearing.licences), list(names)
+
+
+def _load_loops(
+    names: Sequence[str], config: EngineConfig, on_load: Callable[[str], None]
+) -> tuple[dict[str, EventRelay], list[EngineLoop]]:
+    from engine.loop import EngineLoop
+    from models import registry
+
+    relays, loops = {}, []
+    for name in names:
+        on_load(f"Loading {name}")
+        loaded = registry.load(name)
+        relay = relays[loaded.spec.name] = EventRelay()
+        loops.append(EngineLoop(loaded, _sized(config, loaded.spec), relay, time.monotonic))
+    return relays, loops
+
+
+def _sized(config: EngineConfig, spec: ModelSpec) -> EngineConfig:
+    """The settings of a loop: a text model is heavy, and must not hold up the one that speaks."""
+    if "speak" in spec.tasks or "text" not in spec.tasks:
+        return config
+    return replace(
+        config,
+        max_streams=min(config.max_streams, TEXT_STREAMS),
+        n_pages=TEXT_PAGES,
+        prefill_rows_per_step=TEXT_PREFILL_ROWS,
+    )

@@ -15,7 +15,7 @@ import hashlib
 import importlib.util
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,10 +40,12 @@ STFT_HOP: Final = 128
 STRIDES: Final = (1, 2, 2, 1)
 MAX_BATCH_FRAMES: Final = 64
 """Of one call, so that a session that sends much does not make the others wait."""
-QUIET: Final = 0.3
-RENEW_FRAMES: Final = 160
-"""5 s without a voice. Music and noise dull the recurrent state: after a minute of chords a voice
-was heard 64 ms later, and at 0.5 to 0.9 instead of 1.0 (pico's voice, November 2026).
+SILENCE_LEVEL: Final = 0.001
+"""Root mean square under which a frame is silence: -60 dB of full scale."""
+RENEW_FRAMES: Final = 32
+"""1 s of silence. Music dulls the recurrent state: after a minute of chords pico's voice was heard
+64 ms later, and at 0.5 to 0.9 instead of 1.0 (November 2026). Only silence is a safe place to start
+anew: a fresh state takes the middle of a chord for a voice.
 """
 
 
@@ -215,25 +217,31 @@ class SileroTrack:
     def __init__(self, detector: SileroDetector) -> None:
         self._detector = detector
         self._state = VadState()
-        self._n_quiet = 0
+        self._n_silent = 0
 
     async def probabilities(self, pcm: Pcm) -> Sequence[float]:
         """Probability of each frame of float32 `(n_frames * FRAME_SAMPLES,)`."""
         assert len(pcm) % FRAME_SAMPLES == 0, "the caller cuts whole frames"
         heard: list[float] = []
-        step = MAX_BATCH_FRAMES * FRAME_SAMPLES
-        for start in range(0, len(pcm), step):
-            piece = await self._detector.run(self._state, pcm[start : start + step])
-            self._renew_after(piece)
-            heard += piece
+        start = 0
+        for end, is_renewal in self._borders(pcm):
+            samples = pcm[start * FRAME_SAMPLES : end * FRAME_SAMPLES]
+            heard += await self._detector.run(self._state, samples)
+            start = end
+            if is_renewal:
+                self._state.renew()
         return heard
 
-    def _renew_after(self, probabilities: Sequence[float]) -> None:
-        for probability in probabilities:
-            self._n_quiet = 0 if probability >= QUIET else self._n_quiet + 1
-        if self._n_quiet >= RENEW_FRAMES:
-            self._state.renew()
-            self._n_quiet = 0
+    def _borders(self, pcm: Pcm) -> Iterator[tuple[int, bool]]:
+        """Ends of the calls, in frames, and whether the state is renewed after each."""
+        is_silent = np.square(pcm.reshape(-1, FRAME_SAMPLES)).mean(axis=1) < SILENCE_LEVEL**2
+        start = 0
+        for frame, silent in enumerate(is_silent.tolist(), start=1):
+            self._n_silent = self._n_silent + 1 if silent else 0
+            is_renewal = self._n_silent == RENEW_FRAMES
+            if is_renewal or frame - start == MAX_BATCH_FRAMES or frame == len(is_silent):
+                start = frame
+                yield frame, is_renewal
 
 
 def load_vad() -> SileroVad:

@@ -472,8 +472,7 @@ def test_60_s_of_no_voice_are_not_answered(make):
             await client.send_pcm(make(60.0), piece_ms=500)
             await client.settle()
             assert client.types == ["error"], "which is the mark that all was heard"
-            await client.send_pcm(speech_like(1.5))
-            await client.send_pcm(silence(1.0))
+            await client.send_pcm(np.concatenate([silence(1.5), speech_like(2.0), silence(1.0)]))
             assert (await client.done())["status"] == "completed"
         workers.close()
 

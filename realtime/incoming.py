@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import replace
+from dataclasses import replace
 from typing import Final
 
 from realtime.conversation_protocol import ConversationClientEvent
@@ -14,6 +16,9 @@ from realtime.socket_link import SessionEndError
 
 MAX_EVENTS: Final = 2000
 MAX_AUDIO_BYTES: Final = 4_194_304
+JOINED_BYTES: Final = 4096
+"""Samples that wait are joined up to so much: what they cost does not depend on how they came."""
+JOINED_BYTES: Final = 8192
 
 
 class Incoming:
@@ -50,10 +55,14 @@ class Incoming:
         if self._n_bytes + len(piece.payload) > MAX_AUDIO_BYTES:
             message = f"{MAX_AUDIO_BYTES} bytes of audio wait already; send in real time"
             raise ProtocolError("input_audio_buffer_full", message)
-        if len(self._waiting) >= MAX_EVENTS:
+        last = self._waiting[-1] if self._waiting else None
+        if isinstance(last, Piece) and _can_join(last, piece):
+            self._waiting[-1] = replace(last, payload=last.payload + piece.payload)
+        elif len(self._waiting) >= MAX_EVENTS:
             raise SessionEndError(CLOSE_POLICY, f"more than {MAX_EVENTS} messages wait")
+        else:
+            self._waiting.append(piece)
         self._n_bytes += len(piece.payload)
-        self._waiting.append(piece)
         self._arrived.set()
 
     async def next(self) -> list[Piece] | ConversationClientEvent:
@@ -70,3 +79,15 @@ class Incoming:
             self._waiting.popleft()
         self._n_bytes -= sum(len(piece.payload) for piece in pieces)
         return pieces
+
+
+def _can_join(first: Piece, second: Piece) -> bool:
+    """Whether two pieces are as good as one; a client may send very small ones."""
+    is_same = (first.codec, first.rate_hz) == (second.codec, second.rate_hz)
+    return is_same and first.codec == "pcm16" and len(first.payload) < JOINED_BYTES
+
+
+def _can_join(first: Piece, second: Piece) -> bool:
+    """Whether both are samples of one kind, and small. Each Opus packet stands for itself."""
+    is_alike = (first.codec, first.rate_hz) == ("pcm16", second.rate_hz) and second.codec == "pcm16"
+    return is_alike and len(first.payload) + len(second.payload) <= JOINED_BYTES

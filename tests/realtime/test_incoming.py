@@ -1,12 +1,13 @@
 """The line of what a client sends: in order, and bounded."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from realtime.conversation_protocol import InputAudioClear, InputAudioCommit
 from realtime.errors import ProtocolError
-from realtime.incoming import MAX_AUDIO_BYTES, MAX_EVENTS, Incoming
+from realtime.incoming import JOINED_BYTES, MAX_AUDIO_BYTES, MAX_EVENTS, Incoming
 from realtime.input_audio import Piece
 from realtime.socket_link import SessionEndError
 
@@ -18,15 +19,30 @@ def piece(n_bytes: int = 4) -> Piece:
 def test_audio_up_to_the_next_event_comes_together():
     async def scenario():
         incoming = Incoming()
-        first, second, third = piece(2), piece(4), piece(6)
+        first, second = piece(JOINED_BYTES), piece(4)
+        third = replace(piece(6), codec="opus")
         incoming.put_audio(first)
         incoming.put_audio(second)
         incoming.put(InputAudioCommit())
         incoming.put_audio(third)
-        assert await incoming.next() == [first, second]
+        incoming.put_audio(third)
+        assert await incoming.next() == [piece(6)], "samples that wait are joined"
         assert isinstance(await incoming.next(), InputAudioCommit)
-        assert await incoming.next() == [third]
+        assert await incoming.next() == [third, third]
         assert incoming.is_empty
+
+    asyncio.run(scenario())
+
+
+def test_small_pieces_are_joined():
+    async def scenario():
+        incoming = Incoming()
+        for _ in range(MAX_EVENTS + 5):
+            incoming.put_audio(piece(1))
+        assert await incoming.next() == [piece(MAX_EVENTS + 5)]
+        incoming.put_audio(piece(2))
+        incoming.put_audio(replace(piece(2), rate_hz=8000))
+        assert await incoming.next() == [piece(2), replace(piece(2), rate_hz=8000)]
 
     asyncio.run(scenario())
 
@@ -64,5 +80,24 @@ def test_too_many_messages_end_the_session(is_audio):
         with pytest.raises(SessionEndError) as caught:
             incoming.put_audio(piece()) if is_audio else incoming.put(InputAudioClear())
         assert caught.value.code == 1008
+
+    asyncio.run(scenario())
+
+
+def test_single_bytes_do_not_count_as_messages():
+    """4800 appends of one byte ended the session where the machine was busy."""
+
+    async def scenario():
+        incoming = Incoming()
+        payload = bytes(range(256)) * 40
+        for place in range(len(payload)):
+            incoming.put_audio(
+                Piece(codec="pcm16", payload=payload[place : place + 1], rate_hz=16000)
+            )
+        assert b"".join(one.payload for one in await incoming.next()) == payload
+        for codec in ("pcm16", "opus"):
+            incoming.put_audio(Piece(codec=codec, payload=b"ab", rate_hz=48000))
+            incoming.put_audio(Piece(codec="opus", payload=b"cd", rate_hz=48000))
+        assert [one.payload for one in await incoming.next()] == [b"ab", b"cd", b"ab", b"cd"]
 
     asyncio.run(scenario())

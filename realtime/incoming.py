@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import replace
-from dataclasses import replace
 from typing import Final
 
 from realtime.conversation_protocol import ConversationClientEvent
@@ -16,9 +15,8 @@ from realtime.socket_link import SessionEndError
 
 MAX_EVENTS: Final = 2000
 MAX_AUDIO_BYTES: Final = 4_194_304
-JOINED_BYTES: Final = 4096
-"""Samples that wait are joined up to so much: what they cost does not depend on how they came."""
 JOINED_BYTES: Final = 8192
+"""Samples that wait are joined up to so much: what they cost does not depend on how they came."""
 
 
 class Incoming:
@@ -85,9 +83,3 @@ def _can_join(first: Piece, second: Piece) -> bool:
     """Whether two pieces are as good as one; a client may send very small ones."""
     is_same = (first.codec, first.rate_hz) == (second.codec, second.rate_hz)
     return is_same and first.codec == "pcm16" and len(first.payload) < JOINED_BYTES
-
-
-def _can_join(first: Piece, second: Piece) -> bool:
-    """Whether both are samples of one kind, and small. Each Opus packet stands for itself."""
-    is_alike = (first.codec, first.rate_hz) == ("pcm16", second.rate_hz) and second.codec == "pcm16"
-    return is_alike and len(first.payload) + len(second.payload) <= JOINED_BYTES

@@ -26,7 +26,7 @@ def test_audio_up_to_the_next_event_comes_together():
         incoming.put(InputAudioCommit())
         incoming.put_audio(third)
         incoming.put_audio(third)
-        assert await incoming.next() == [piece(6)], "samples that wait are joined"
+        assert await incoming.next() == [first, second]
         assert isinstance(await incoming.next(), InputAudioCommit)
         assert await incoming.next() == [third, third]
         assert incoming.is_empty

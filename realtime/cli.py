@@ -10,10 +10,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.markup import escape
@@ -26,19 +26,22 @@ from realtime.audio_files import AudioFileError, check_target
 from realtime.client import DEFAULT_URL, ClientError, ConnectError
 from realtime.compose import Engines, running_engines
 from realtime.config import GatewayConfig
-from realtime.display import err, out, show_finding, show_models, show_report
+from realtime.display import err, out, show_finding, show_models, show_report, show_talk, show_turn
 from realtime.errors import GatewayError, ServerStartError
 from realtime.events import OptionValue
 from realtime.frames import AudioCodec
 from realtime.opus import load_library
 from realtime.say import SayReport, SayRequest
 from realtime.say import say as say_through
+from realtime.sound import NoSoundError
+from realtime.talk import TalkReport, talk_by_file, talk_by_microphone
 
 if TYPE_CHECKING:
     from realtime.agent.assemble import AgentConfig
 
+_Done = TypeVar("_Done")
 DEFAULT_MODEL = "pico"
-_EXPECTED = (GatewayError, EngineError, ModelError, ClientError, AudioFileError)
+_EXPECTED = (GatewayError, EngineError, ModelError, ClientError, AudioFileError, NoSoundError)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -53,6 +56,8 @@ parley serve  [dim]then open http://127.0.0.1:8765 and type[/]
 parley say "Good morning."  [dim]speak it[/]
 
 parley say "Good morning." -o morning.wav  [dim]write it to a file[/]
+
+parley talk --in question.wav --out answer.wav  [dim]ask by voice[/]
 
 parley doctor  [dim]when something does not work[/]""",
 )
@@ -180,6 +185,45 @@ def say(
         raise typer.Exit(1)
 
 
+@app.command(
+    epilog="""parley talk  [dim]microphone and loudspeaker[/]
+
+parley talk --in question.wav --out answer.wav
+
+parley talk --in question.wav --url ws://192.0.2.7:8765 --json"""
+)
+def talk(
+    source: Annotated[
+        Path | None, typer.Option("--in", help="Ask what this file says, not the microphone.")
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Option("--out", help="Write the answer: .wav, .flac, .opus or .ogg.")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help=f"Server to talk with. Else {DEFAULT_URL}, else one for this call."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Talk with a running server or one started for the call."""
+    if source is None:
+        if target is not None or as_json:
+            raise typer.BadParameter("--out and --json need a question", param_hint="--in")
+        _talk(url, lambda at: talk_by_microphone(at, show_turn))
+        return
+    if target is not None:
+        check_target(target)
+    if not source.is_file():
+        raise AudioFileError(f"no file {source}; give a recording of a question")
+    report: TalkReport = _talk(url, lambda at: talk_by_file(at, source, target))
+    if as_json:
+        typer.echo(report.to_json())
+    else:
+        show_talk(report)
+    if target is not None and report.file is None:
+        raise typer.Exit(1)
+
+
 @app.command()
 def models(as_json: AsJson = False) -> None:
     """List the models, their voices, options and licences."""
@@ -224,16 +268,34 @@ def _say(url: str | None, request: SayRequest) -> SayReport:
     load_library()
     # Outside of any event loop, which would keep Ctrl-C waiting until the model is loaded.
     with running_engines([name], EngineConfig(max_streams=2), threads=1) as engines:
-        return asyncio.run(_say_through_own(engines, request))
+        return asyncio.run(_through_own(engines, lambda at: say_through(at, request)))
 
 
-async def _say_through_own(engines: Engines, request: SayRequest) -> SayReport:
+def _talk(url: str | None, work: Callable[[str], Coroutine[Any, Any, _Done]]) -> _Done:
+    """As `_say`, with a server that converses."""
+    try:
+        return asyncio.run(work(url or DEFAULT_URL))
+    except ConnectError:
+        if url is not None:
+            raise
+    from realtime.agent.assemble import AgentConfig
+
+    err.print(f"No server at {DEFAULT_URL}: starting one for this call.", style="dim")
+    load_library()
+    config = EngineConfig(max_streams=4)
+    with running_engines([DEFAULT_MODEL], config, 1, AgentConfig(), must_talk=True) as engines:
+        return asyncio.run(_through_own(engines, work))
+
+
+async def _through_own(
+    engines: Engines, work: Callable[[str], Coroutine[Any, Any, _Done]]
+) -> _Done:
     from realtime.server import Server
 
     server = Server(engines.app(GatewayConfig(port=0)))
     port = await server.startup()
     try:
-        return await say_through(f"ws://127.0.0.1:{port}", request)
+        return await work(f"ws://127.0.0.1:{port}")
     finally:
         await server.shutdown()
 

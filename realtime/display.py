@@ -17,6 +17,7 @@ from models.spec import OptionSpec
 from realtime.doctor import Finding
 from realtime.say import SayReport
 from realtime.settings import COMMON_OPTIONS
+from realtime.talk import TalkReport
 
 if TYPE_CHECKING:
     from models.registry import FamilyInfo
@@ -64,6 +65,26 @@ def show_report(report: SayReport) -> None:
         )
     if report.status != "completed":
         out.print(f"The response is {report.status}.")
+
+
+def show_talk(report: TalkReport) -> None:
+    """A question, its answer and where the time went."""
+    show_turn("you", report.question)
+    show_turn("parley", report.answer)
+    if report.file is not None:
+        out.print(f"Wrote {escape(report.file)} ({report.audio_s:.2f} s)", soft_wrap=True)
+    if report.ttfa_ms is not None:
+        out.print(f"First sound {report.ttfa_ms:.0f} ms after the end of speech ({report.model})")
+    stages = ", ".join(f"{name} {value:.0f}" for name, value in report.stages_ms.items())
+    if stages:
+        out.print(f"Stages in ms, as the server counts: {stages}", style="dim", soft_wrap=True)
+    if report.status != "completed":
+        out.print(f"The answer is {report.status}.")
+
+
+def show_turn(who: str, text: str) -> None:
+    """What somebody said, or a remark."""
+    out.print(f"[bold]{who}:[/] {escape(text)}" if who else escape(text), soft_wrap=True)
 
 
 def progress_bar() -> Progress:

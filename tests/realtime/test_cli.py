@@ -18,6 +18,7 @@ from realtime.client import RefusedError
 from realtime.doctor import Finding
 from realtime.errors import OpusMissingError
 from realtime.say import SayReport, SayRequest
+from realtime.talk import TalkReport
 
 
 def invoke(*args: str):
@@ -48,7 +49,7 @@ def report(**changes: object) -> SayReport:
     return SayReport(**{**fields, **changes})
 
 
-@pytest.mark.parametrize("command", ["serve", "say", "models", "doctor"])
+@pytest.mark.parametrize("command", ["serve", "say", "talk", "models", "doctor"])
 def test_every_command_explains_itself(command):
     assert command in invoke("--help").stdout
     shown = invoke(command, "--help")
@@ -67,6 +68,8 @@ def test_help_teaches_by_example():
         ["say"],
         ["say", "x", "--option", "speed"],
         ["say", "x", "--codec", "mp3"],
+        ["talk", "--out", "answer.wav"],
+        ["talk", "--json"],
         ["serve", "--policy", "fair"],
         ["serve", "--threads", "0"],
         ["sing"],
@@ -203,3 +206,29 @@ def test_doctor_is_content_with_notes(monkeypatch):
 
     monkeypatch.setattr(doctor, "examine", examine)
     assert invoke("doctor", "--json").exit_code == 0
+
+
+def test_talk_finds_bad_files_before_anything_is_loaded(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(cli, "_talk", lambda *_: pytest.fail("a server was looked for"))
+    question = tmp_path / "question.wav"
+    assert run_main(monkeypatch, "talk", "--in", str(question)) == 1
+    assert "no file" in capsys.readouterr().err
+    question.touch()
+    target = tmp_path / "answer.mp3"
+    assert run_main(monkeypatch, "talk", "--in", str(question), "--out", str(target)) == 1
+    assert "must end in one of" in capsys.readouterr().err
+
+
+def test_talk_shows_both_sides_and_the_stages(monkeypatch, tmp_path):
+    told = TalkReport(
+        url="ws://x", model="m", question="Why?", answer="Because.", ttfa_ms=640.4,
+        stages_ms={"endpoint": 288.0}, audio_s=1.5, status="completed", file=None,
+    )  # fmt: skip
+    monkeypatch.setattr(cli, "_talk", lambda *_: told)
+    question = tmp_path / "question.wav"
+    question.touch()
+    shown = invoke("talk", "--in", str(question)).stdout
+    assert "you: Why?\nparley: Because.\n" in shown
+    assert "First sound 640 ms" in shown
+    assert "endpoint 288" in shown
+    assert json.loads(invoke("talk", "--in", str(question), "--json").stdout)["ttfa_ms"] == 640.4

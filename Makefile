@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser check bench clean
+.PHONY: help serve test test-browser check bench bench-converse clean
 
 HOST ?= 127.0.0.1
 PORT ?= 8765
@@ -23,7 +23,7 @@ TORCH_PIN := $(shell sed -n 's/^torch==//p' constraints.txt)
 export OMP_WAIT_POLICY ?= PASSIVE
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 21
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 23
 	@echo
 	@echo "  variables: HOST=$(HOST) PORT=$(PORT) MODEL=$(MODEL) PYTHON=$(PYTHON) VENV=$(VENV)"
 	@echo "             TORCH_INDEX (index of the torch build), SERVE_ARGS, PYTEST_ARGS, BENCH_ARGS"
@@ -47,6 +47,9 @@ check: $(VENV)/.stamp-dev ## lint, format, types, import contracts
 
 bench: $(VENV)/.stamp-run ## measure this machine: a table here, JSON under bench-results/
 	@$(VENV)/bin/python -m loadtest.bench $(BENCH_ARGS)
+
+bench-converse: $(VENV)/.stamp-run ## measure a conversation: first sound by stage, barge-in, memory
+	@$(VENV)/bin/python -m loadtest.bench.converse $(BENCH_ARGS)
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis bench-results test-artifacts

@@ -138,6 +138,10 @@ class TalkClient:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reader
 
+    def now_s(self) -> float:
+        """The clock of all times here."""
+        return self._clock()
+
     async def send_pcm(self, pcm: Pcm) -> None:
         """Send samples `(n,)` float32 as one frame of PCM16, now."""
         assert self._socket is not None, "connected before"

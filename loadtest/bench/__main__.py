@@ -53,8 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if fault:
             faults[part.name] = fault
             console.print(f"[red]{part.title}: {fault}[/]\n")
-    console.print(_machine_line(facts))
-    path = _write(asked.out, {"on": facts, "model": asked.model, "faults": faults, **results})
+    console.print(machine_line(facts))
+    path = write_results(
+        asked.out, {"on": facts, "model": asked.model, "faults": faults, **results}
+    )
     console.print(f"Written to {path}")
     return 1 if faults else 0
 
@@ -89,7 +91,8 @@ def _table(part: Part, rows: list[Row]) -> Table:
     return table
 
 
-def _machine_line(facts: machine.Facts) -> str:
+def machine_line(facts: machine.Facts) -> str:
+    """The machine in one line, to be shown under its figures."""
     return (
         f"\nOn {facts['processor'] or facts['machine']}, {facts['n_cores']} cores, "
         f"{facts['system']}, Python {facts['python']}, torch {facts['torch']}, "
@@ -97,7 +100,8 @@ def _machine_line(facts: machine.Facts) -> str:
     )
 
 
-def _write(folder: Path, value: dict[str, object]) -> Path:
+def write_results(folder: Path, value: dict[str, object]) -> Path:
+    """Write `value` as JSON into `folder`, named by the time. Gives the file."""
     folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     path = folder / f"{stamp}.json"

@@ -19,7 +19,6 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from realtime.audio_files import AudioFileError, check_target, read_audio, write_audio
-from realtime.client_speech import ClientError
 from realtime.client_talk import Answer, Turn
 from realtime.conversation_events import AnswerTiming
 from realtime.conversation_protocol import PcmRate
@@ -159,15 +158,16 @@ async def talk_by_microphone(url: str, show: Callable[[str, str], None]) -> None
             show("", "Speak; Ctrl-C ends. Use headphones: a loudspeaker is heard as if you spoke.")
             sending = asyncio.create_task(_send_microphone(client, device))
             lost = asyncio.create_task(client.until(lambda: False, 24 * 3600.0))
-            done, rest = await asyncio.wait(
-                {sending, lost, playing}, return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in rest - {playing}:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, ClientError):
-                    await task
-            for task in done:
-                task.result()
+            try:
+                done, _ = await asyncio.wait(
+                    {sending, lost, playing}, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    task.result()
+            finally:
+                sending.cancel()
+                lost.cancel()
+                await asyncio.gather(sending, lost, return_exceptions=True)
     finally:
         speaker.stop()
         await asyncio.wait({playing})

@@ -81,9 +81,10 @@ async def _measure(
 
 def _takes_table(takes: Sequence[Take]) -> Table:
     table = Table(title="End of speech to first audible sound, ms", title_justify="left")
-    table.add_column("question", no_wrap=True, overflow="ellipsis", min_width=20)
+    table.add_column("question", no_wrap=True, overflow="ellipsis", max_width=14)
     for heading in (*STAGES, "rest", "total"):
-        table.add_column(heading.replace("_", " "), justify="right")
+        width = max(5, *map(len, heading.split("_")))
+        table.add_column(heading.replace("_", " "), justify="right", min_width=width)
     rows = [
         [*(take.stages_ms.get(name) for name in STAGES), take.rest_ms, take.ttfa_ms]
         for take in takes

@@ -81,7 +81,7 @@ async def _measure(
 
 def _takes_table(takes: Sequence[Take]) -> Table:
     table = Table(title="End of speech to first audible sound, ms", title_justify="left")
-    table.add_column("question", no_wrap=True, overflow="ellipsis", max_width=12)
+    table.add_column("question", no_wrap=True, overflow="ellipsis", max_width=11)
     for heading in (*STAGES, "rest", "total"):
         width = max(5, *map(len, heading.split("_")))
         table.add_column(heading.replace("_", " "), justify="right", min_width=width)

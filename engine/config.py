@@ -27,7 +27,7 @@ class EngineConfig:
         lead_s: steady streams further ahead than this are left out of the plan.
         urgent_s: slack under which a steady stream joins a startup batch.
         held_s: audio that the gateway may hold of what it was given: the rest of a packet (20 ms),
-            the delays of coder and resampler (under 10 ms).
+            the delays of coder and resampler (under 10 ms), and what the event loop is late.
         policy: `latency` keeps deadlines, `throughput` runs the largest batches.
         target_load: share of real time that admission lets the admitted streams use.
     """
@@ -42,7 +42,7 @@ class EngineConfig:
     queue_timeout_s: float = 10.0
     lead_s: float = 3.0
     urgent_s: float = 0.3
-    held_s: float = 0.03
+    held_s: float = 0.045
     policy: Policy = "latency"
     target_load: float = 0.85
 

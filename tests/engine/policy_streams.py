@@ -14,8 +14,9 @@ CODEC = CodecSpec(chunk_frames=(1, 2, 4, 8), left_context_frames=2, max_batch=4)
 
 
 def limits(codec: CodecSpec = CODEC, **settings) -> Limits:
-    """Engine settings as given, the rest as by default."""
-    return Limits(config=EngineConfig(**settings), frame=FRAME, codec=codec)
+    """Engine settings as given, the rest as by default; no gateway that holds audio."""
+    config = EngineConfig(**{"held_s": 0.0, **settings})
+    return Limits(config=config, frame=FRAME, codec=codec)
 
 
 def fast_costs() -> StepCosts:

@@ -50,6 +50,14 @@ def test_the_first_chunk_is_larger_where_the_second_would_come_too_late():
     assert work.n_frames == 2
 
 
+def test_the_first_chunk_makes_up_for_audio_that_the_gateway_holds():
+    """One frame of 100 ms would last until the next, but not less what has not left yet."""
+    stream = _begun(frames_ready=1)
+    for held_s, is_sent in ((0.0, True), (0.05, False)):
+        ramp = chunks.ramp(limits(held_s=held_s), fast_costs(), step_s=0.06)
+        assert (chunks.next_chunk(stream, NOW_S, ramp) is not None) == is_sent
+
+
 def test_the_first_chunk_gives_sound_despite_the_look_ahead():
     codec = CodecSpec(chunk_frames=(1, 2, 4), lookahead_frames=2)
     stream = _begun(frames_ready=3)

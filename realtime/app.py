@@ -10,7 +10,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
-from realtime.conversing import Conversing
+from realtime.conversation.conversing import Conversing
 from realtime.gateway import Gateway
 from realtime.lanes import http
 from realtime.lanes.realtime import serve_conversation

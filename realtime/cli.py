@@ -21,20 +21,28 @@ from rich.markup import escape
 from engine.config import EngineConfig, Policy
 from engine.errors import EngineError
 from models.errors import ModelError
-from realtime import doctor as checks
-from realtime.audio_files import AudioFileError, check_target
-from realtime.client import DEFAULT_URL, ClientError, ConnectError
+from realtime.audio.files import AudioFileError, check_target
+from realtime.audio.opus import load_library
+from realtime.client.speech import DEFAULT_URL, ClientError, ConnectError
 from realtime.compose import Engines, running_engines
 from realtime.config import GatewayConfig
-from realtime.display import err, out, show_finding, show_models, show_report, show_talk, show_turn
 from realtime.errors import GatewayError, ServerStartError
 from realtime.events import OptionValue
 from realtime.frames import AudioCodec
-from realtime.opus import load_library
-from realtime.say import SayReport, SayRequest
-from realtime.say import say as say_through
-from realtime.sound import NoSoundError
-from realtime.talk import TalkReport, talk_by_file, talk_by_microphone
+from realtime.terminal import doctor as checks
+from realtime.terminal.display import (
+    err,
+    out,
+    show_finding,
+    show_models,
+    show_report,
+    show_talk,
+    show_turn,
+)
+from realtime.terminal.say import SayReport, SayRequest
+from realtime.terminal.say import say as say_through
+from realtime.terminal.sound import NoSoundError
+from realtime.terminal.talk import TalkReport, talk_by_file, talk_by_microphone
 
 if TYPE_CHECKING:
     from realtime.agent.assemble import AgentConfig

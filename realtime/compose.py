@@ -22,14 +22,14 @@ from models.errors import ModelError
 from models.spec import ModelSpec
 from realtime.bridge import EventRelay
 from realtime.config import GatewayConfig
-from realtime.display import progress_bar
 from realtime.errors import GatewayError
+from realtime.terminal.display import progress_bar
 
 if TYPE_CHECKING:
     from engine.loop import EngineLoop
     from engine.thread import EngineThread
     from realtime.agent.assemble import AgentConfig
-    from realtime.conversing import Conversing
+    from realtime.conversation.conversing import Conversing
     from realtime.gateway import Gateway
 
 TEXT_STREAMS = 4

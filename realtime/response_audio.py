@@ -12,14 +12,14 @@ from functools import partial
 from typing import TypeVar
 
 from engine.types import Pcm
-from realtime.coder import AudioCoder, Packet
+from realtime.audio.coder import AudioCoder, Packet
 from realtime.events import OutputAudioDone, OutputAudioStarted, OutputInfo
 from realtime.frames import AudioFrame
 from realtime.metrics import GatewayMetrics
 from realtime.outlet import Outlet
 from realtime.playout import PlayoutClock
 from realtime.protocol import PACKET_MS
-from realtime.speaker import ResponseFailedError
+from realtime.speech.speaker import ResponseFailedError
 from realtime.workers import Workers
 
 logger = logging.getLogger(__name__)

@@ -17,12 +17,12 @@ from starlette.applications import Starlette
 
 from engine.handle import EngineHandle
 from realtime.app import make_app
+from realtime.audio.opus import load_library
 from realtime.bridge import EventRelay
 from realtime.config import GatewayConfig
-from realtime.conversing import Conversing
+from realtime.conversation.conversing import Conversing
 from realtime.errors import ServerStartError
 from realtime.gateway import Gateway
-from realtime.opus import load_library
 from realtime.sockets import SpeechHttpProtocol, SpeechSocketProtocol
 
 

@@ -24,7 +24,7 @@ from rich.table import Table
 from loadtest.bench import machine
 from loadtest.bench.parts import PARTS, Part, Row
 from loadtest.server_process import ServerProcessError
-from realtime.client import ClientError
+from realtime.client.speech import ClientError
 
 PART_LIMIT_S = 150.0
 RESULTS = Path("bench-results")

@@ -32,7 +32,7 @@ from loadtest.bench.talking import (
     say_questions,
 )
 from loadtest.server_process import ServerProcessError, running_server
-from realtime.client import ClientError
+from realtime.client.speech import ClientError
 
 Results = dict[str, object]
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from loadtest.bench.texts import STORY
-from realtime.client import SpeechClient, SpeechResult
+from realtime.client.speech import SpeechClient, SpeechResult
 
 N_APPENDS = 900  # under the burst that one socket may send
 

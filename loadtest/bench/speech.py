@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from loadtest.bench.texts import LONG_SENTENCE, SENTENCE, STORY
-from realtime.client import RefusedError, SpeechClient, SpeechResult
+from realtime.client.speech import RefusedError, SpeechClient, SpeechResult
 
 PAUSE_S = 0.2
 SETTLE_S = 15.0

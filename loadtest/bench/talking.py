@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from realtime.audio_files import read_audio
-from realtime.client import SpeechClient
-from realtime.client_talk import AUDIBLE, Exchange, NoAnswerError
-from realtime.talk_client import TalkClient
+from realtime.audio.files import read_audio
+from realtime.client.speech import SpeechClient
+from realtime.client.talk import TalkClient
+from realtime.client.talked import AUDIBLE, Exchange, NoAnswerError
 
 Pcm = npt.NDArray[np.float32]
 

@@ -27,7 +27,7 @@ from realtime.agent.text_model import (
 from realtime.agent.transcriber import LocalTranscriber, Transcriber
 from realtime.agent.vad import SileroDetector, SileroVad, load_vad
 from realtime.agent.whisper import Whisper, load_whisper
-from realtime.conversing import Conversing
+from realtime.conversation.conversing import Conversing
 from realtime.gateway import Gateway
 
 TEXT_MODEL: Final = "smollm2-135m"

@@ -1,7 +1,7 @@
 """How an answer's text is cut for speech, and which of it has been spoken. Pure, any thread.
 
-The cutting itself is `realtime.text_units`; here are the lengths that an answer wants, the end at a
-whole sentence, and the way back from audio to text.
+The cutting itself is `realtime.speech.text_units`; here are the lengths that an answer wants, the
+end at a whole sentence, and the way back from audio to text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from realtime.config import TextLimits
-from realtime.text_units import TextSegmenter, Unit, next_cut
+from realtime.speech.text_units import TextSegmenter, Unit, next_cut
 
 ANSWER_TEXT: Final = TextLimits(min_sentence=8, first_clause=14, max_unit=240)
 """Shorter than for text that is read aloud: somebody waits for the first clause, which a small text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from realtime.text_units import is_speakable
+from realtime.speech.text_units import is_speakable
 
 LONGEST_LOOP: Final = 16
 """Words of the longest phrase that is looked for."""

@@ -24,7 +24,7 @@ from realtime.agent.endpoint import Answer, Endpoint, bad_response
 from realtime.agent.loops import without_loops
 from realtime.agent.speech_span import Probabilities, speech_windows
 from realtime.agent.transcriber import RunningTranscription, check_spoken
-from realtime.coder import pcm16_bytes
+from realtime.audio.coder import pcm16_bytes
 from realtime.workers import Workers
 
 MAX_SPEECH_S: Final = 600.0

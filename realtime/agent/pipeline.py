@@ -37,8 +37,8 @@ from realtime.bridge import EngineBridge
 from realtime.config import GatewayConfig
 from realtime.playout import PlayoutClock
 from realtime.settings import MAX_SEED, SpeechSettings
-from realtime.speaker import GUESSED_S_PER_CHARACTER, ResponseFailedError, Speaker
-from realtime.spoken_audio import SpokenAudio
+from realtime.speech.speaker import GUESSED_S_PER_CHARACTER, ResponseFailedError, Speaker
+from realtime.speech.spoken_audio import SpokenAudio
 from realtime.workers import Workers
 
 logger = logging.getLogger(__name__)

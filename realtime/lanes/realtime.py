@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from starlette.websockets import WebSocket
 
-from realtime.conversation_protocol import (
+from realtime.conversation.conversing import Conversing
+from realtime.conversation.protocol import (
     CONVERSATION_CLIENT_EVENTS,
     ConversationClientEvent,
 )
-from realtime.conversing import Conversing
+from realtime.conversation.session import ConversationSession
 from realtime.errors import ProtocolError
 from realtime.frames import parse_audio_frame
 from realtime.gateway import Gateway
 from realtime.lanes.handshake import serve_socket
 from realtime.protocol import parse_event
-from realtime.session import ConversationSession
 from realtime.socket_link import obey
 
 

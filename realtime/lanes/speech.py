@@ -6,7 +6,7 @@ from starlette.websockets import WebSocket
 
 from realtime.gateway import Gateway
 from realtime.lanes.handshake import serve_socket
-from realtime.speech_session import SpeechSession
+from realtime.speech.session import SpeechSession
 
 
 async def serve_speech(socket: WebSocket, gateway: Gateway) -> None:

@@ -25,9 +25,9 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from realtime.coder import pcm16_bytes
+from realtime.audio.coder import pcm16_bytes
+from realtime.audio.opus import OpusDecoder, OpusEncoder
 from realtime.frames import AudioFrame, encode_audio_frame, parse_audio_frame
-from realtime.opus import OpusDecoder, OpusEncoder
 
 WEB_DEMO = Path(__file__).parents[2] / "web_demo"
 RATE_HZ = 24_000

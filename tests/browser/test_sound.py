@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 
+from realtime.audio.opus import OpusDecoder, OpusEncoder
 from realtime.frames import AudioFrame, encode_audio_frame
-from realtime.opus import OpusDecoder, OpusEncoder
 
 RATE_HZ = 48_000
 FADE_SAMPLES = 288

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.server_process import running_server
-from realtime.client import SpeechClient
+from realtime.client.speech import SpeechClient
 
 PARLEY = [sys.executable, "-m", "realtime.cli"]
 START_TIMEOUT_S = 180
@@ -62,7 +62,7 @@ def test_a_folder_without_weights_is_one_line(tmp_path):
 
 def test_no_opus_library_says_what_to_install():
     hide = (
-        "import realtime.opus as o; o.LIBRARIES = ('no_such_library',);"
+        "import realtime.audio.opus as o; o.LIBRARIES = ('no_such_library',);"
         "import sys; sys.argv = ['parley', 'serve', '--model', 'toy-tone', '--port', '0'];"
         "from realtime.cli import main; main()"
     )

@@ -16,8 +16,8 @@ import jiwer
 import numpy as np
 import pytest
 
-from realtime.audio_files import read_audio
-from realtime.client import SpeechClient
+from realtime.audio.files import read_audio
+from realtime.client.speech import SpeechClient
 from realtime.events import OutputPatch, ResponsePatch, SessionPatch
 
 pytestmark = [pytest.mark.weights, pytest.mark.slow]

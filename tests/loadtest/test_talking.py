@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loadtest.bench.talking import STAGES, Question, _take
-from realtime.client_talk import Answer, Exchange, NoAnswerError
-from realtime.conversation_events import AnswerInfo, AnswerTiming
+from realtime.client.talked import Answer, Exchange, NoAnswerError
+from realtime.conversation.events import AnswerInfo, AnswerTiming
 
 QUESTION = Question(text="Why?", pcm=None, rate_hz=16_000)
 

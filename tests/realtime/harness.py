@@ -15,11 +15,11 @@ import numpy as np
 import uvloop
 from websockets.asyncio.client import ClientConnection, connect
 
+from realtime.audio.coder import pcm16_bytes
+from realtime.audio.opus import OpusDecoder
 from realtime.bridge import EventRelay
-from realtime.coder import pcm16_bytes
 from realtime.config import GatewayConfig
 from realtime.frames import AudioFrame, parse_audio_frame
-from realtime.opus import OpusDecoder
 from realtime.protocol import SPEECH_PATH, SUBPROTOCOL
 from realtime.server import Server, build_app
 from tests.fakes import FakeEngine, tone

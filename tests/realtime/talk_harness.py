@@ -24,10 +24,10 @@ from realtime.agent.base import (
     TranscriptDelta,
 )
 from realtime.app import make_app
+from realtime.audio.coder import pcm16_bytes
 from realtime.bridge import EventRelay
-from realtime.coder import pcm16_bytes
 from realtime.config import GatewayConfig
-from realtime.conversing import Conversing
+from realtime.conversation.conversing import Conversing
 from realtime.frames import AudioFrame, encode_audio_frame
 from realtime.gateway import Gateway
 from realtime.playout import PlayoutClock

@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 from engine.errors import EngineConfigError
 from engine.thread import EngineThread
 from models.errors import WeightError
-from realtime import cli, doctor
-from realtime.audio_files import read_audio
-from realtime.client import RefusedError
-from realtime.doctor import Finding
+from realtime import cli
+from realtime.audio.files import read_audio
+from realtime.client.speech import RefusedError
 from realtime.errors import OpusMissingError
-from realtime.say import SayReport, SayRequest
-from realtime.talk import TalkReport
+from realtime.terminal import doctor
+from realtime.terminal.doctor import Finding
+from realtime.terminal.say import SayReport, SayRequest
+from realtime.terminal.talk import TalkReport
 
 
 def invoke(*args: str):

@@ -12,10 +12,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from realtime.agent.vad import SileroDetector, load_vad
-from realtime.coder import pcm16_bytes
-from realtime.opus import OpusEncoder
+from realtime.audio.coder import pcm16_bytes
+from realtime.audio.opus import OpusEncoder
+from realtime.audio.resample import Resampler
 from realtime.protocol import REALTIME_PATH
-from realtime.resample import Resampler
 from realtime.workers import Workers
 from tests.cases import wire_cases
 from tests.realtime.harness import FAST_CONFIG, gateway, http_get, run, until

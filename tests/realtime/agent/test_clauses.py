@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realtime.agent.clauses import ANSWER_TEXT, SentenceGate, SpokenPlaces
-from realtime.text_units import TextSegmenter
+from realtime.speech.text_units import TextSegmenter
 
 PIECES = st.lists(
     st.sampled_from(

@@ -1,0 +1,1 @@
+"""PCM, Opus packets, sample rates and audio files. Blocks: worker threads only."""

@@ -1,0 +1,69 @@
+"""How the client finds and opens the speech socket, and what it says when it cannot."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.typing import Subprotocol
+
+from realtime.client.spoken import ConnectError, ConnectionLostError
+from realtime.protocol import CLOSE_NORMAL, SPEECH_PATH, SUBPROTOCOL
+
+DEFAULT_URL: Final = "ws://127.0.0.1:8765"
+
+
+def speech_url(url: str) -> str:
+    """The WebSocket URL of the speech lane; takes `host:port`, `http://` and `ws://` forms.
+
+    Raises:
+        ConnectError: not such a URL.
+    """
+    schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+    try:
+        parts = urlsplit(url if "://" in url else f"ws://{url}")
+        is_good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise ConnectError(f"{url!r} is no server address; give one like {DEFAULT_URL}")
+    path = parts.path if parts.path.strip("/") else SPEECH_PATH
+    return urlunsplit((schemes[parts.scheme], parts.netloc, path, parts.query, ""))
+
+
+async def open_socket(url: str, timeout_s: float) -> ClientConnection:
+    """Open the socket at `url` (of `speech_url`). Raises: `ConnectError`."""
+    try:
+        socket = await connect(
+            url,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            open_timeout=timeout_s,
+            compression=None,
+        )
+    except InvalidStatus as error:
+        code = error.response.status_code
+        raise ConnectError(f"{url} answers HTTP {code}, not a Parley speech socket") from error
+    except TimeoutError as error:
+        raise ConnectError(f"{url} did not answer within {timeout_s:g} s") from error
+    except OSError as error:
+        raise ConnectError(f"no server answers at {url}; start one with: parley serve") from error
+    except InvalidHandshake as error:
+        raise ConnectError(f"{url} is no Parley speech socket: {error}") from error
+    if socket.subprotocol != SUBPROTOCOL:
+        await socket.close()
+        raise ConnectError(f"{url} does not speak {SUBPROTOCOL}")
+    return socket
+
+
+def lost_error(closed: ConnectionClosed) -> ConnectionLostError:
+    """Why the socket closed, in one line."""
+    if closed.rcvd is None:
+        return ConnectionLostError("the connection broke off")
+    if closed.rcvd.code == CLOSE_NORMAL and not closed.rcvd.reason:
+        return ConnectionLostError("the connection was closed")
+    return ConnectionLostError(
+        f"the server closed the connection: {closed.rcvd.reason or 'no reason given'}"
+        f" ({closed.rcvd.code})"
+    )

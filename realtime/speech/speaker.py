@@ -1,0 +1,399 @@
+"""One response's text to engine streams: cut, planned, opened one after another without a gap.
+
+Event loop only; planning runs in the worker pool. What comes out is a line of segments in the order
+of speech: engine streams and pauses. The engine runs each as its own stream; the next is opened a
+little before the one before it has been heard, with the time from which it will be played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from engine.errors import EngineStoppedError
+from engine.types import StreamFailed
+from models.errors import PlanError
+from models.spec import PlanRequest
+from models.text.breaks import Pause
+from realtime.bridge import EngineBridge, StreamFeed
+from realtime.config import GatewayConfig
+from realtime.events import ErrorType
+from realtime.playout import PlayoutClock
+from realtime.settings import MAX_SEED, SpeechSettings, max_seconds, model_options
+from realtime.speech.text_units import TextSegmenter, Unit, WordHolder, is_speakable, split_unit
+from realtime.workers import Workers
+
+if TYPE_CHECKING:
+    from models.base import PromptPlan
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+EMPTY_TEXT: Final = "empty_text"
+PROMPT_TOO_LONG: Final = "prompt_too_long"
+SEED_STEP: Final = 1_000_003
+"""Units of one response draw differently, and the same again with the same seed."""
+MAX_OPEN_STREAMS: Final = 2
+"""The one that is being sent and the next: an engine that is far ahead must not fill our memory."""
+GUESSED_S_PER_CHARACTER: Final = 0.065
+"""Of read English; only a first guess of how long a unit will be, corrected by each that ends."""
+
+
+class ResponseFailedError(Exception):
+    """A response cannot go on.
+
+    Args:
+        code: stable name for clients.
+        message: what happened.
+        retry_after_s: set when the engine has no room.
+        kind: whose fault it is.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        retry_after_s: float | None = None,
+        *,
+        kind: ErrorType = "server_error",
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.code = code
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(slots=True, kw_only=True)
+class SpokenSegment:
+    """A unit that the engine speaks. `start_s`: where it starts in the response, once known."""
+
+    feed: StreamFeed
+    n_characters: int
+    start_s: float | None = None
+
+
+Segment = SpokenSegment | Pause
+
+
+@dataclass(slots=True)
+class _TextLine:
+    """Units that wait to be spoken."""
+
+    units: deque[Unit] = field(default_factory=deque)
+    is_ended: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def next(self) -> Unit | None:
+        while not self.units:
+            if self.is_ended:
+                return None
+            self.changed.clear()
+            await self.changed.wait()
+        return self.units.popleft()
+
+
+class Speaker:
+    """The engine's side of one response.
+
+    Args:
+        bridge: the engine.
+        settings: voice, language and options, checked.
+        seed: of the response.
+        workers: where plans are made.
+        config: of the gateway.
+        clock: monotonic seconds.
+        playout: what the client has heard of this response.
+    """
+
+    def __init__(
+        self,
+        *,
+        bridge: EngineBridge,
+        settings: SpeechSettings,
+        seed: int,
+        workers: Workers,
+        config: GatewayConfig,
+        clock: Callable[[], float],
+        playout: PlayoutClock,
+    ) -> None:
+        self._bridge = bridge
+        self._settings = settings
+        self._seed = seed
+        self._workers = workers
+        self._config = config
+        self._clock = clock
+        self._playout = playout
+        self._is_streaming = bridge.spec.text_capacity > 0
+        self._cutter = WordHolder() if self._is_streaming else TextSegmenter(config.text)
+        self._line = _TextLine()
+        self._segments: asyncio.Queue[Segment | None] = asyncio.Queue()
+        self._open: list[SpokenSegment] = []
+        self._has_ended = asyncio.Event()
+        self._pauses_s = 0.0
+        self._n_units = 0
+        self._s_per_character = GUESSED_S_PER_CHARACTER
+        self._is_paced = settings.output.is_paced
+        self._is_paused = False
+        self._asked_s = clock()
+
+    # Text side.
+
+    def append(self, text: str) -> None:
+        """More text."""
+        self._put(self._cutter.push(text))
+
+    def flush(self) -> None:
+        """Speak what has come."""
+        self._put(self._cutter.flush())
+
+    def end(self) -> None:
+        """No more text."""
+        self._line.is_ended = True
+        self._put(self._cutter.flush())
+
+    def _put(self, units: list[Unit]) -> None:
+        self._line.units.extend(units)
+        self._line.changed.set()
+
+    @property
+    def is_waiting_for_text(self) -> bool:
+        """Whether nothing can be spoken until the client sends more."""
+        return self.is_out_of_text and not self._open
+
+    @property
+    def is_out_of_text(self) -> bool:
+        """Whether all text that came is with the engine, and more may come."""
+        return not (self._line.is_ended or self._line.units)
+
+    # Engine side.
+
+    async def run(self) -> None:
+        """Open everything, in order, until the text ends.
+
+        Raises:
+            ResponseFailedError: a unit cannot be planned or opened.
+        """
+        if self._is_streaming:
+            await self._stream_words()
+        else:
+            while (unit := await self._line.next()) is not None:
+                if isinstance(unit, Pause):
+                    self._put_pause(unit)
+                else:
+                    await self._speak_unit(unit)
+        self._segments.put_nowait(None)
+
+    async def next_segment(self) -> Segment | None:
+        """The next thing to be heard; None at the end."""
+        return await self._segments.get()
+
+    def on_started(self, segment: Segment, start_s: float) -> None:
+        """The listener's time line has come to a segment, `start_s` seconds into the response."""
+        if isinstance(segment, Pause):
+            self._pauses_s -= segment.seconds
+            return
+        segment.start_s = start_s
+        now_s = self._clock()
+        # Corrects the guess that the stream was opened with.
+        self._report(segment, 0.0, now_s + max(0.0, start_s - self._playout.heard_s(now_s)))
+
+    def on_ended(self, segment: SpokenSegment) -> None:
+        """All audio of a segment has been taken."""
+        self._open.remove(segment)
+        self._has_ended.set()
+        if segment.n_characters and segment.feed.received_s:
+            self._s_per_character = segment.feed.received_s / segment.n_characters
+
+    def set_paused(self, is_paused: bool) -> None:
+        """The client reads too slowly, or does so no more."""
+        self._is_paused = is_paused
+        for segment in self._open:
+            self._bridge.set_paused(segment.feed, is_paused=is_paused)
+
+    def report_playout(self, heard_s: float, now_s: float) -> None:
+        """The client has heard so much of the response."""
+        for segment in self._open:
+            if segment.start_s is not None and heard_s >= segment.start_s:
+                self._report(segment, heard_s - segment.start_s, now_s)
+
+    def abort(self) -> None:
+        """End every open stream now."""
+        for segment in self._open:
+            self._bridge.abort(segment.feed)
+        self._open.clear()
+
+    async def _speak_unit(self, unit: str) -> None:
+        """Open a stream for a unit, or for its halves: acronyms sound longer than they look."""
+        try:
+            plan = await self._plan(unit, is_final=True)
+        except ResponseFailedError as fault:
+            halves = split_unit(unit) if fault.code == PROMPT_TOO_LONG else ()
+            if not halves:
+                raise
+            for half in halves:
+                await self._speak_unit(half)
+            return
+        if plan is not None:
+            await self._open_segment(plan, len(unit))
+
+    async def _stream_words(self) -> None:
+        """Feed a model that takes text while it speaks: one stream up to each pause."""
+        capacity = self._bridge.spec.text_capacity
+        text = ""
+        stream: tuple[StreamFeed, PromptPlan] | None = None
+        n_bytes = 0
+        while (unit := await self._line.next()) is not None:
+            for piece in [unit] if isinstance(unit, Pause) else _pieces(unit, capacity // 2):
+                is_full = isinstance(piece, str) and n_bytes + len(piece.encode()) > capacity
+                if stream is not None and (is_full or isinstance(piece, Pause)):
+                    await self._extend(stream, "", is_final=True)
+                    stream, n_bytes = None, 0
+                if isinstance(piece, Pause):
+                    self._put_pause(piece)
+                elif stream is not None:
+                    await self._extend(stream, piece, is_final=False)
+                    n_bytes += len(piece.encode())
+                elif is_speakable(text := text + piece):
+                    plan = await self._plan(text, is_final=False)
+                    if plan is not None:
+                        n_bytes = len(text.encode())
+                        stream = (await self._open_segment(plan, 0), plan)
+                    text = ""
+        if stream is not None:
+            await self._extend(stream, "", is_final=True)
+
+    async def _extend(
+        self, stream: tuple[StreamFeed, PromptPlan], text: str, *, is_final: bool
+    ) -> None:
+        feed, plan = stream
+        extend = partial(self._bridge.extend_text, feed, plan, text, is_final=is_final)
+        await self._ask_model(extend)
+
+    async def _plan(self, text: str, *, is_final: bool) -> PromptPlan | None:
+        """The prompt of a unit; None when the model finds nothing in it to speak."""
+        request = PlanRequest(
+            text=text,
+            voice=self._settings.voice,
+            language=self._settings.language,
+            options=model_options(self._settings, self._bridge.spec),
+            max_seconds=max_seconds(self._settings, self._bridge.spec),
+            seed=(self._seed + SEED_STEP * self._n_units) & MAX_SEED,
+            is_text_final=is_final,
+        )
+        return await self._ask_model(partial(self._bridge.handle.plan, request))
+
+    async def _ask_model(self, work: Callable[[], Result]) -> Result | None:
+        """Run the model's own code in a worker thread; its faults end this response alone.
+
+        None when the model finds nothing to speak in the text.
+        """
+        try:
+            return await self._workers.run(work)
+        except PlanError as error:
+            if error.code == EMPTY_TEXT:
+                return None
+            kind: ErrorType = "invalid_request_error"
+            raise ResponseFailedError(error.code, error.message, kind=kind) from None
+        except EngineStoppedError as error:
+            raise ResponseFailedError("engine_stopped", str(error)) from None
+        except Exception as error:
+            logger.exception("a model's planning failed")
+            raise ResponseFailedError("model_error", f"planning failed: {error}") from error
+
+    async def _open_segment(self, plan: PromptPlan, n_characters: int) -> StreamFeed:
+        await self._wait_turn()
+        now_s = self._clock()
+        seed = (self._seed + SEED_STEP * self._n_units) & MAX_SEED
+        try:
+            feed = self._bridge.open_stream(
+                plan,
+                seed=seed,
+                asked_s=now_s if self._n_units else self._asked_s,
+                play_from_s=self._play_from_s(now_s),
+                is_paced=self._is_paced,
+            )
+        except EngineStoppedError as error:
+            raise ResponseFailedError("engine_stopped", str(error)) from None
+        self._n_units += 1
+        segment = SpokenSegment(feed=feed, n_characters=n_characters)
+        self._open.append(segment)
+        if self._is_paused:
+            self._bridge.set_paused(feed, is_paused=True)
+        self._segments.put_nowait(segment)
+        return feed
+
+    def _play_from_s(self, now_s: float) -> float | None:
+        """When the next stream will be heard; None: it is waited for."""
+        if not self._is_paced:
+            # Nobody waits, but the engine must see that it is a part of what it has begun.
+            return now_s if self._n_units else None
+        ahead_s = self._ahead_s()
+        return now_s + ahead_s if ahead_s > 0 else None
+
+    def _put_pause(self, pause: Pause) -> None:
+        self._pauses_s += pause.seconds
+        self._segments.put_nowait(pause)
+
+    async def _wait_turn(self) -> None:
+        """Wait until the next stream is wanted: the last one is complete, or nearly heard.
+
+        Where nobody listens, it is complete: the next takes the slot that it gives up, and none of
+        those that the engine keeps for replies that play. (Two abreast are faster: a minute of
+        pico took 0.10 of real time so and takes 0.14, two shared cores, 2026-11-29.)
+        """
+        while len(self._open) >= MAX_OPEN_STREAMS:
+            self._has_ended.clear()
+            await self._has_ended.wait()
+        while self._open and self._open[-1].feed.outcome is None:
+            wait_s = self._config.engine_silence_s
+            if self._is_paced:
+                wait_s = self._ahead_s() - self._config.open_ahead_s
+            if wait_s <= 0:
+                return
+            await self._open[-1].feed.wait_end(max(wait_s, 0.05))
+
+    def _ahead_s(self) -> float:
+        """Seconds until what was sent, made or promised so far will have been heard (a guess)."""
+        ahead_s = self._playout.ahead_s(self._clock()) + self._pauses_s
+        for segment in self._open:
+            ahead_s += self._left_s(segment)
+        return ahead_s
+
+    def expected_s(self, segment: SpokenSegment) -> float:
+        """Seconds that a segment will last (a guess until its stream has ended)."""
+        expected_s = segment.feed.received_s
+        if segment.feed.outcome is None:
+            expected_s = max(expected_s, segment.n_characters * self._s_per_character)
+        return expected_s
+
+    def _left_s(self, segment: SpokenSegment) -> float:
+        """Seconds of a segment that have not been sent."""
+        sent_s = 0.0 if segment.start_s is None else self._playout.sent_s - segment.start_s
+        return max(0.0, self.expected_s(segment) - sent_s)
+
+    def _report(self, segment: SpokenSegment, heard_s: float, at_s: float) -> None:
+        self._bridge.report_playout(segment.feed, heard_s, at_s)
+
+
+def failure_of(outcome: StreamFailed) -> ResponseFailedError:
+    """The response's failure that a stream's failure is."""
+    return ResponseFailedError(outcome.code, outcome.message, outcome.retry_after_s)
+
+
+def _pieces(text: str, max_bytes: int) -> list[str]:
+    """`text` in pieces of at most so many UTF-8 bytes, cut at white space where there is some."""
+    pieces: list[str] = []
+    while len(text.encode()) > max_bytes:
+        place = len(text.encode()[:max_bytes].decode(errors="ignore"))
+        space = text.rfind(" ", 1, place)
+        place = space if space > 0 else max(place, 1)
+        pieces.append(text[:place])
+        text = text[place:]
+    return [*pieces, text] if text else pieces

@@ -1,0 +1,1 @@
+"""What the `parley` command does in a terminal: say, talk, look at the machine, show."""

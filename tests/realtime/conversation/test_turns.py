@@ -1,0 +1,290 @@
+"""The turn machine: by tables of what must happen, and by any order of events at all."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from realtime.conversation.turns import (
+    TRANSCRIPT_PATIENCE_S,
+    RefuseCancel,
+    RefuseCreate,
+    StartAnswer,
+    StopAnswer,
+    StopPlayout,
+    TakeSilence,
+    TurnMachine,
+    TurnSettings,
+)
+
+SPEECH, CANCEL, CREATE = ("speech",), ("cancel",), ("create",)
+TURN_1, TURN_2 = ("turn", 1), ("turn", 2)
+WORDS_1, EMPTY_1 = ("transcript", 1, False), ("transcript", 1, True)
+WORDS_2, EMPTY_2 = ("transcript", 2, False), ("transcript", 2, True)
+HEARD_1, ENDED_1, SILENT_1 = ("heard", 1), ("ended", 1), ("silent", 1)
+BY_TURN_1, BY_TURN_2 = (StartAnswer(number=n, cause="turn") for n in (1, 2))
+BY_CLIENT_1, BY_CLIENT_2 = (StartAnswer(number=n, cause="client") for n in (1, 2))
+BARGED_1 = StopAnswer(number=1, reason="turn_detected")
+CANCELLED_1 = StopAnswer(number=1, reason="client_cancelled")
+HUSH_1 = StopPlayout(number=1)
+
+
+def send(machine: TurnMachine, event: tuple, now_s: float = 0.0) -> list:
+    match event:
+        case ("speech",):
+            return machine.on_speech_started(now_s)
+        case ("dropped",):
+            return machine.on_speech_dropped()
+        case ("turn", turn):
+            return machine.on_turn_ended(turn, now_s)
+        case ("transcript", turn, is_empty):
+            return machine.on_transcript(turn, is_empty=is_empty)
+        case ("create",):
+            return machine.on_create()
+        case ("cancel",):
+            return machine.on_cancel(None)
+        case ("cancel", number):
+            return machine.on_cancel(number)
+        case ("ended", number):
+            return machine.on_answer_ended(number, now_s)
+        case ("heard", number):
+            return machine.on_playout_started(number)
+        case ("silent", number):
+            return machine.on_playout_ended(number, now_s)
+        case ("tick",):
+            return machine.on_tick(now_s)
+    raise AssertionError(event)
+
+
+def play(machine: TurnMachine, events: list[tuple]) -> list:
+    return [action for event in events for action in send(machine, event)]
+
+
+# For agents that answer the transcript.
+BY_TRANSCRIPT = {
+    "a turn is answered once its transcript is there": ([SPEECH, TURN_1, WORDS_1], [BY_TURN_1]),
+    "a cough is not answered": ([SPEECH, TURN_1, EMPTY_1], []),
+    "a transcript without a turn starts nothing": ([WORDS_1], []),
+    "going on before the answer leaves one answer to both": (
+        [SPEECH, TURN_1, SPEECH, WORDS_1, TURN_2, WORDS_2],
+        [BY_TURN_1],
+    ),
+    "a cough after a question does not lose the answer": (
+        [SPEECH, TURN_1, SPEECH, TURN_2, EMPTY_2],
+        [BY_TURN_1],
+    ),
+    "a cough before the first sound does not lose the answer": (
+        [SPEECH, TURN_1, WORDS_1, SPEECH, TURN_2, EMPTY_2],
+        [BY_TURN_1, BARGED_1, BY_TURN_2],
+    ),
+    "a cough while the agent is heard stops it for good": (
+        [SPEECH, TURN_1, WORDS_1, HEARD_1, SPEECH, TURN_2, EMPTY_2],
+        [BY_TURN_1, HUSH_1, BARGED_1],
+    ),
+    "cancelling an answer that waits drops it, and says so": (
+        [SPEECH, TURN_1, CANCEL, WORDS_1],
+        [BY_CLIENT_1, CANCELLED_1],
+    ),
+    "a cancelled question is not owed": (
+        [SPEECH, TURN_1, SPEECH, TURN_2, CANCEL, EMPTY_2],
+        [BY_CLIENT_1, CANCELLED_1],
+    ),
+    "asking stands for the answer that waits": (
+        [SPEECH, TURN_1, CREATE, WORDS_1],
+        [BY_CLIENT_1],
+    ),
+}
+# For any agent.
+BY_AUDIO = {
+    "a turn is answered at once": ([SPEECH, TURN_1], [BY_TURN_1]),
+    "speech before the first sound": ([SPEECH, TURN_1, SPEECH], [BY_TURN_1, BARGED_1]),
+    "barge-in stops the answer and the playout": (
+        [CREATE, HEARD_1, SPEECH],
+        [BY_CLIENT_1, HUSH_1, BARGED_1],
+    ),
+    "barge-in stops what is still heard of a complete answer": (
+        [CREATE, HEARD_1, ENDED_1, SPEECH],
+        [BY_CLIENT_1, HUSH_1],
+    ),
+    "what has been heard to its end cannot be stopped": (
+        [CREATE, HEARD_1, ENDED_1, SILENT_1, SPEECH],
+        [BY_CLIENT_1],
+    ),
+    "a second create is refused": ([CREATE, CREATE], [BY_CLIENT_1, RefuseCreate(active_number=1)]),
+    "create after the end": ([CREATE, ENDED_1, CREATE], [BY_CLIENT_1, BY_CLIENT_2]),
+    "create right after cancel": (
+        [CREATE, CANCEL, CREATE],
+        [BY_CLIENT_1, CANCELLED_1, BY_CLIENT_2],
+    ),
+    "cancel with nothing to cancel": ([CANCEL], [RefuseCancel()]),
+    "cancel twice": ([CREATE, CANCEL, CANCEL], [BY_CLIENT_1, CANCELLED_1, RefuseCancel()]),
+    "cancel by number": ([CREATE, ("cancel", 1)], [BY_CLIENT_1, CANCELLED_1]),
+    "cancel by another number": ([CREATE, ("cancel", 7)], [BY_CLIENT_1, RefuseCancel()]),
+    "cancel silences what is heard": (
+        [CREATE, HEARD_1, CANCEL],
+        [BY_CLIENT_1, HUSH_1, CANCELLED_1],
+    ),
+    "the end of a stopped answer is no news": (
+        [CREATE, CANCEL, CREATE, ENDED_1, CREATE],
+        [BY_CLIENT_1, CANCELLED_1, BY_CLIENT_2, RefuseCreate(active_number=2)],
+    ),
+    "late sound of a stopped answer is not heard": (
+        [CREATE, CANCEL, HEARD_1, SPEECH],
+        [BY_CLIENT_1, CANCELLED_1],
+    ),
+    "speech that is dropped is no turn": ([SPEECH, ("dropped",), CREATE], [BY_CLIENT_1]),
+}
+POLITE = TurnSettings(interrupts=False)
+WITHOUT_INTERRUPTION = {
+    "speech stops nothing; its turn is answered after": (
+        [CREATE, HEARD_1, SPEECH, TURN_1, ENDED_1],
+        [BY_CLIENT_1, BY_TURN_2],
+    ),
+    "a cancel drops what is queued": (
+        [CREATE, SPEECH, TURN_1, CANCEL],
+        [BY_CLIENT_1, CANCELLED_1],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_TRANSCRIPT)
+def test_agents_that_answer_the_transcript(name):
+    events, expected = BY_TRANSCRIPT[name]
+    assert play(TurnMachine(TurnSettings(), needs_transcript=True), events) == expected
+
+
+@pytest.mark.parametrize("name", BY_AUDIO)
+def test_agents_that_answer_the_audio(name):
+    events, expected = BY_AUDIO[name]
+    assert play(TurnMachine(TurnSettings(), needs_transcript=False), events) == expected
+
+
+@pytest.mark.parametrize("name", WITHOUT_INTERRUPTION)
+def test_sessions_without_interruption(name):
+    events, expected = WITHOUT_INTERRUPTION[name]
+    assert play(TurnMachine(POLITE, needs_transcript=False), events) == expected
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_queued_turn_waits_for_its_transcript(is_early):
+    machine = TurnMachine(POLITE, needs_transcript=True)
+    assert play(machine, [CREATE, SPEECH, TURN_1]) == [BY_CLIENT_1]
+    early, late = ([WORDS_1], []) if is_early else ([], [WORDS_1])
+    assert play(machine, [*early, ENDED_1, *late]) == [BY_TURN_2]
+
+
+def test_a_queued_cough_is_not_answered():
+    machine = TurnMachine(POLITE, needs_transcript=True)
+    assert play(machine, [CREATE, SPEECH, TURN_1, EMPTY_1, ENDED_1]) == [BY_CLIENT_1]
+
+
+def test_without_create_response_nothing_starts_by_itself():
+    machine = TurnMachine(TurnSettings(creates=False), needs_transcript=True)
+    assert play(machine, [SPEECH, TURN_1, WORDS_1]) == []
+    assert play(machine, [CREATE]) == [BY_CLIENT_1]
+
+
+def test_a_transcript_that_never_comes_is_given_up():
+    machine = TurnMachine(TurnSettings(), needs_transcript=True)
+    send(machine, TURN_1, 10.0)
+    assert machine.on_tick(10.0 + TRANSCRIPT_PATIENCE_S - 0.1) == []
+    assert machine.on_tick(10.0 + TRANSCRIPT_PATIENCE_S) == []
+    assert machine.is_idle
+
+
+def test_silence_after_an_answer_is_answered_once():
+    machine = TurnMachine(TurnSettings(idle_s=5.0), needs_transcript=False)
+    assert machine.on_tick(100.0) == [], "nothing was said yet"
+    play(machine, [CREATE, HEARD_1, ENDED_1])
+    assert machine.on_tick(200.0) == [], "it is still heard"
+    send(machine, SILENT_1, 200.0)
+    assert machine.on_tick(204.9) == []
+    assert machine.on_tick(205.0) == [TakeSilence(), StartAnswer(number=2, cause="idle")]
+    assert machine.on_tick(300.0) == []
+
+
+def test_speech_ends_the_wait_for_silence():
+    machine = TurnMachine(TurnSettings(idle_s=5.0), needs_transcript=True)
+    play(machine, [CREATE, ENDED_1])
+    send(machine, SPEECH, 4.0)
+    send(machine, ("dropped",), 4.5)
+    assert machine.on_tick(50.0) == []
+
+
+NUMBERS = st.integers(1, 4)
+EVENTS = st.one_of(
+    st.sampled_from([SPEECH, ("dropped",), CREATE, CANCEL, ("tick",)]),
+    st.tuples(st.sampled_from(["turn", "cancel", "ended", "heard", "silent"]), NUMBERS),
+    st.tuples(st.just("transcript"), NUMBERS, st.booleans()),
+)
+SETTINGS = st.builds(
+    TurnSettings,
+    creates=st.booleans(),
+    interrupts=st.booleans(),
+    idle_s=st.sampled_from([None, 3.0]),
+)
+
+
+class Model:
+    """What a session makes of the actions, with its own idea of what must hold."""
+
+    def __init__(self) -> None:
+        self.active: int | None = None
+        self.n_started = 0
+
+    def perform(self, event: tuple, actions: list) -> None:
+        for action in actions:
+            match action:
+                case StartAnswer(number=number):
+                    assert self.active is None, "two answers at once"
+                    assert number == self.n_started + 1, "numbers name one answer each"
+                    self.active = self.n_started = number
+                case StopAnswer(number=number):
+                    assert number == self.active, "only the answer being made can be stopped"
+                    self.active = None
+                case StopPlayout(number=number):
+                    assert number <= self.n_started
+                case RefuseCreate(active_number=number):
+                    assert event == CREATE
+                    assert number == self.active
+                case RefuseCancel():
+                    assert event[0] == "cancel"
+        if event == CANCEL:
+            assert self.active is None, "a cancel was lost"
+            assert actions, "a cancel is always answered"
+        if event == CREATE:
+            assert self.active is not None
+
+
+@settings(max_examples=200, deadline=None)
+@given(SETTINGS, st.booleans(), st.lists(EVENTS, max_size=60))
+def test_any_order_of_events(turn_settings, needs_transcript, events):
+    machine = TurnMachine(turn_settings, needs_transcript=needs_transcript)
+    model = Model()
+    for now_s, event in enumerate(events):
+        before = machine.active
+        assert before == model.active
+        actions = send(machine, event, float(now_s))
+        if event[0] == "ended" and event[1] == before:
+            model.active = None
+        model.perform(event, actions)
+        assert machine.active == model.active
+        if turn_settings.interrupts and event == SPEECH:
+            assert machine.active is None, "speech leaves no answer going"
+            assert machine.heard is None
+
+    # Whatever has happened: once all that was begun ends, nothing is stuck.
+    now_s = float(len(events))
+    machine.settings = TurnSettings()
+    send(machine, ("dropped",), now_s)
+    while machine.active is not None or not machine.is_idle:
+        now_s += TRANSCRIPT_PATIENCE_S
+        before = (machine.active, machine.heard, now_s)
+        for number in filter(None, (machine.active, machine.heard)):
+            send(machine, ("ended", number), now_s)
+            send(machine, ("silent", number), now_s)
+        machine.settings = TurnSettings()
+        send(machine, ("tick",), now_s)
+        assert now_s < 1e6, before
+    assert send(machine, SPEECH, now_s) == []
+    actions = send(machine, ("turn", 99), now_s) + send(machine, ("transcript", 99, False), now_s)
+    assert [type(action) for action in actions] == [StartAnswer]

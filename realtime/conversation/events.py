@@ -1,4 +1,4 @@
-"""What the server says in a conversation (see `realtime.conversation.protocol`). Values only, no I/O."""
+"""What the server says in a conversation. Values only, no I/O; requests: `conversation.protocol`."""
 
 from __future__ import annotations
 

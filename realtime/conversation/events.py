@@ -1,4 +1,4 @@
-"""What the server says in a conversation. Values only, no I/O; requests: `conversation.protocol`."""
+"""What the server says in a conversation. Values only, no I/O. See `conversation.protocol`."""
 
 from __future__ import annotations
 

@@ -6,12 +6,11 @@ device is read in one place, `_collect`, with one transfer a step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from engine import chunks, deadlines, scheduler
+from engine import chunks, deadlines, scheduler, sharing
 from engine.admission import Admission
 from engine.attention import make_attention
 from engine.chunks import ChunkWork
@@ -25,7 +24,9 @@ from engine.launch import Launcher, PendingStep
 from engine.metrics import LoopMetrics
 from engine.readback import ChunkAudio, read_back
 from engine.runner import EMITS, IS_BAD, IS_FINISHED, IS_STARVED, PHASE, TEXT_ID, Runner
+from engine.scheduler import StepPlan
 from engine.spans import Clock
+from engine.text_feed import TextFeed
 from engine.types import (
     AbortStream,
     AudioChunk,
@@ -92,7 +93,7 @@ class EngineLoop:
         self._admission = Admission(self._limits, self._groups.pages.n_free)
         self._active: dict[StreamId, StreamGroup] = {}
         self._waiting: dict[StreamId, StreamGroup] = {}
-        self._to_resume: dict[StreamId, StreamGroup] = {}
+        self._text = TextFeed(self._runner.slots, spec.text_capacity)
         self._events: list[EngineEvent] = []
 
     def warm_up(self) -> None:
@@ -102,9 +103,18 @@ class EngineLoop:
         self._refresh_stats(self._clock())
         self.stats = replace(self.stats, is_ready=True)
 
+    @property
+    def is_pressing(self) -> bool:
+        """Whether somebody waits for a stream of this loop now."""
+        streams = (group.stream for group in self._active.values())
+        return sharing.is_pressing(streams, self._clock(), self._limits)
+
     @torch.inference_mode()
-    def step(self) -> float | None:
+    def step(self, *, stands_back: bool = False) -> float | None:
         """Do what there is to do.
+
+        Args:
+            stands_back: the device is left to another loop: commands are taken, nothing is run.
 
         Returns:
             Seconds after which a step is wanted although no command came; None if never.
@@ -113,8 +123,11 @@ class EngineLoop:
         self._drain()
         self._admit(start_s)
         streams = [group.stream for group in self._active.values()]
-        plan = scheduler.plan(streams, start_s, self._limits, self.costs)
-        pending = self._launcher.launch(plan, self._take_resumed(), self._active)
+        plan = StepPlan(idle_s=0.0 if streams else None)
+        if not stands_back:
+            plan = scheduler.plan(streams, start_s, self._limits, self.costs)
+        resumed = [] if stands_back else self._text.take_resumed()
+        pending = self._launcher.launch(plan, resumed, self._active)
         is_idle = plan.is_empty and not pending.rows and not pending.failures
         if not is_idle:
             self._collect(pending)
@@ -134,7 +147,6 @@ class EngineLoop:
             self._tell_failure(stream_id, "engine_stopped", message)
         self._active.clear()
         self._waiting.clear()
-        self._to_resume.clear()
         self._refresh_stats(self._clock())
         self.stats = replace(self.stats, is_ready=False, is_alive=False, failure=message)
         self._publish()
@@ -183,32 +195,13 @@ class EngineLoop:
         self._admission.offer(self._groups.demand(group), self._clock())
 
     def _extend_text(self, group: StreamGroup, command: ExtendText) -> None:
-        n_most = self.model.spec.text_capacity
-        if group.n_text + len(command.ids) > n_most:
-            message = f"streamed text is over the {n_most} ids that a stream can hold"
-            self._fail(group, StreamError("prompt_too_long", message))
+        try:
+            self._text.extend(group, command)
+        except StreamError as error:
+            self._fail(group, error)
             return
-        group.new_text += command.ids
-        group.n_text += len(command.ids)
-        group.is_text_final |= command.is_final
         if group.stream.stream_id in self._active:
-            self._hand_over_text(group)
-
-    def _hand_over_text(self, group: StreamGroup) -> None:
-        """Put text that came on the device, and let a stream that starved for it go on."""
-        n_before = group.n_text - len(group.new_text)
-        ids = torch.tensor(group.new_text, dtype=torch.int64)
-        slot = group.stream.slot
-        self._runner.slots.append_text(slot, n_before, ids, is_final=group.is_text_final)
-        group.new_text = []
-        if group.stream.is_starved:
-            self._to_resume[group.stream.stream_id] = group
-
-    def _take_resumed(self) -> Sequence[StreamGroup]:
-        resumed = [group for group in self._to_resume.values() if not group.stream.is_paused]
-        for group in resumed:
-            del self._to_resume[group.stream.stream_id]
-        return resumed
+            self._text.hand_over(group)
 
     # Admit.
 
@@ -243,7 +236,7 @@ class EngineLoop:
         self._active[stream_id] = group
         self._events.append(StreamAdmitted(stream_id=stream_id))
         if group.new_text or group.is_text_final != group.plan.is_text_final:
-            self._hand_over_text(group)
+            self._text.hand_over(group)
 
     def _tell_queued(self) -> None:
         """Tell streams that wait now and did not before."""
@@ -363,7 +356,7 @@ class EngineLoop:
 
     def _release(self, group: StreamGroup, *, is_suspect: bool) -> None:
         stream_id = group.stream.stream_id
-        self._to_resume.pop(stream_id, None)
+        self._text.forget(stream_id)
         if self._waiting.pop(stream_id, None) is not None:
             self._admission.cancel(stream_id)
         if self._active.pop(stream_id, None) is not None:

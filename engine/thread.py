@@ -1,4 +1,4 @@
-"""The engine thread: steps every loop in turn, sleeps when there is nothing to do, fails loudly.
+"""The engine thread: steps its loops in turn, sleeps when there is nothing to do, fails loudly.
 
 `EngineThread` owns the one thread that touches the device. `ThreadHandle` is the door to one of its
 loops; its methods may be called from any thread.
@@ -15,6 +15,7 @@ from dataclasses import replace
 from engine.errors import EngineStoppedError
 from engine.loop import EngineLoop
 from engine.metrics import LoopMetrics
+from engine.sharing import Turns
 from engine.types import (
     AbortStream,
     Command,
@@ -44,6 +45,7 @@ class EngineThread:
 
     def __init__(self, loops: Sequence[EngineLoop]) -> None:
         self._loops = tuple(loops)
+        self._turns = Turns(len(self._loops))
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._wake = threading.Event()
         self._is_ready = threading.Event()
@@ -96,9 +98,12 @@ class EngineThread:
             self._close()
 
     def _turn(self) -> None:
-        """Step every loop once, then sleep as long as all of them may."""
+        """Step the loops whose turn it is, then sleep as long as all of them may."""
         self._wake.clear()
-        wanted = [loop.step() for loop in self._loops]
+        steps = self._turns.next([loop.is_pressing for loop in self._loops])
+        wanted = [
+            loop.step(stands_back=not is_on) for loop, is_on in zip(self._loops, steps, strict=True)
+        ]
         sleep_s = min((HEARTBEAT_S if w is None else w for w in wanted), default=HEARTBEAT_S)
         if sleep_s > 0:
             self._wake.wait(min(sleep_s, HEARTBEAT_S))

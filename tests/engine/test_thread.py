@@ -129,9 +129,9 @@ def test_an_idle_engine_sleeps(start):
     loop = thread._loops[0]
     plain = loop.step
 
-    def counted() -> float | None:
+    def counted(*, stands_back: bool = False) -> float | None:
         calls.append(time.monotonic())
-        return plain()
+        return plain(stands_back=stands_back)
 
     loop.step = counted
     before_s = time.thread_time()
@@ -151,7 +151,7 @@ def test_a_crash_of_the_loop_ends_all_streams_loudly(start, caplog):
     ids = [handle.open_stream(plan, seed=n, asked_s=time.monotonic()) for n in range(6)]
     ear.wait_for(lambda: handle.stats().n_active == 4)
 
-    def broken() -> float:
+    def broken(*, stands_back: bool) -> None:
         raise RuntimeError("a broken invariant")
 
     with caplog.at_level(logging.CRITICAL):

@@ -95,6 +95,8 @@ class EngineLoop:
         self._waiting: dict[StreamId, StreamGroup] = {}
         self._text = TextFeed(self._runner.slots, spec.text_capacity)
         self._events: list[EngineEvent] = []
+        # Streams whose end has not been told: whatever else is lost in a crash, these are not.
+        self._open_ids: set[StreamId] = set()
 
     def warm_up(self) -> None:
         """Run every shape once, measure what it costs, then be ready."""
@@ -141,9 +143,10 @@ class EngineLoop:
         return self._next_step_in(plan.idle_s) if is_idle else 0.0
 
     def end_all(self, message: str) -> None:
-        """End every stream, waiting ones and such as still lie in the inbox, with a failure."""
-        opened = [c.stream_id for c in self.inbox.drain() if isinstance(c, OpenStream)]
-        for stream_id in [*self._active, *self._waiting, *opened]:
+        """End every stream with a failure, also such as a crash caught between two places."""
+        self._publish()
+        opened = {c.stream_id for c in self.inbox.drain() if isinstance(c, OpenStream)}
+        for stream_id in sorted(self._open_ids | opened):
             self._tell_failure(stream_id, "engine_stopped", message)
         self._active.clear()
         self._waiting.clear()
@@ -164,7 +167,9 @@ class EngineLoop:
     # Drain.
 
     def _drain(self) -> None:
-        for command in self.inbox.drain():
+        commands = self.inbox.drain()
+        self._open_ids |= {c.stream_id for c in commands if isinstance(c, OpenStream)}
+        for command in commands:
             self._apply(command)
 
     def _apply(self, command: Command) -> None:
@@ -371,6 +376,8 @@ class EngineLoop:
     def _publish(self) -> None:
         if self._events:
             events, self._events = self._events, []
+            ended = {e.stream_id for e in events if isinstance(e, StreamFinished | StreamFailed)}
+            self._open_ids -= ended
             self._sink(events)
 
     def _next_step_in(self, idle_s: float | None) -> float | None:

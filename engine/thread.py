@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from engine.errors import EngineStoppedError
@@ -26,6 +27,7 @@ from engine.types import (
     SetPaused,
     StreamId,
 )
+from engine.watchdog import Watchdog
 from models.base import PromptPlan
 from models.spec import ModelSpec, PlanRequest
 
@@ -41,10 +43,14 @@ class EngineThread:
 
     Args:
         loops: one for each model; warmed up when the thread starts.
+        clock: monotonic seconds, of the watchdog.
     """
 
-    def __init__(self, loops: Sequence[EngineLoop]) -> None:
+    def __init__(
+        self, loops: Sequence[EngineLoop], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._loops = tuple(loops)
+        self._watchdog = Watchdog(clock)
         self._turns = Turns(len(self._loops))
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._wake = threading.Event()
@@ -60,6 +66,11 @@ class EngineThread:
     def is_alive(self) -> bool:
         """The thread runs and takes commands."""
         return self._thread.is_alive() and not self._is_closed
+
+    @property
+    def fault(self) -> str:
+        """Why it serves nobody: it has crashed, or it is stuck. Empty while all is well."""
+        return self.failure or self._watchdog.fault
 
     def start(self) -> None:
         """Start the thread; it warms up first."""
@@ -100,16 +111,19 @@ class EngineThread:
     def _turn(self) -> None:
         """Step the loops whose turn it is, then sleep as long as all of them may."""
         self._wake.clear()
+        self._watchdog.begin()
         steps = self._turns.next([loop.is_pressing for loop in self._loops])
         wanted = [
             loop.step(stands_back=not is_on) for loop, is_on in zip(self._loops, steps, strict=True)
         ]
+        self._watchdog.end()
         sleep_s = min((HEARTBEAT_S if w is None else w for w in wanted), default=HEARTBEAT_S)
         if sleep_s > 0:
             self._wake.wait(min(sleep_s, HEARTBEAT_S))
 
     def _close(self) -> None:
         """Take no more commands and end every stream."""
+        self._watchdog.end()
         with self._door:
             self._is_closed = True
         message = self.failure or "the engine was stopped"
@@ -149,6 +163,8 @@ class ThreadHandle:
         is_paced: bool = True,
     ) -> StreamId:
         """Start a stream; events with its id follow. Raises: `EngineStoppedError`."""
+        if fault := self._thread.fault:
+            raise EngineStoppedError(fault)
         stream_id = StreamId(next(_stream_ids))
         command = OpenStream(
             stream_id=stream_id,
@@ -184,8 +200,8 @@ class ThreadHandle:
     def stats(self) -> EngineStats:
         """The latest snapshot."""
         stats = self._loop.stats
-        if stats.is_alive and not self._thread.is_alive and self._thread.failure:
-            return replace(stats, is_alive=False, is_ready=False, failure=self._thread.failure)
+        if stats.is_alive and (fault := self._thread.fault):
+            return replace(stats, is_alive=False, is_ready=False, failure=fault)
         return stats
 
     @property

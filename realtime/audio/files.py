@@ -1,26 +1,24 @@
 """Writes and reads audio files (WAV, FLAC, Ogg Opus) through PyAV. Blocks: not for the event loop.
 
-The wire carries bare packets or PCM; only files have containers, and only this module knows them.
+The client's side: whole files on disk. How a container is written is `realtime.audio.containers`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import av
-import av.audio
 import numpy as np
 import numpy.typing as npt
 
+from realtime.audio.containers import CONTAINERS, ContainerWriter
+
 Pcm = npt.NDArray[np.float32]
 
-CODECS = {".wav": "pcm_s16le", ".flac": "flac", ".opus": "libopus", ".ogg": "libopus"}
-_CONTAINERS = {".wav": "wav", ".flac": "flac", ".opus": "ogg", ".ogg": "ogg"}
-_OPUS_RATE_HZ = 48_000
-_OPUS_BITRATE_BPS = 48_000
-_BLOCK_SAMPLES = 4096
+KINDS: Final = {".wav": "wav", ".flac": "flac", ".opus": "opus", ".ogg": "opus"}
+OPUS_RATE_HZ: Final = 48_000
 
 
 class AudioFileError(Exception):
@@ -34,9 +32,9 @@ def check_target(path: Path) -> None:
         AudioFileError: the suffix is unknown, the folder is missing or not writable, or what is
             there is no file.
     """
-    if path.suffix.lower() not in CODECS:
+    if path.suffix.lower() not in KINDS:
         raise AudioFileError(
-            f"cannot write {path.name!r}: the name must end in one of {', '.join(CODECS)}"
+            f"cannot write {path.name!r}: the name must end in one of {', '.join(KINDS)}"
         )
     folder = path.parent
     if not folder.is_dir():
@@ -56,18 +54,12 @@ def write_audio(path: Path, pcm: Pcm, sample_rate_hz: int) -> None:
         AudioFileError: see `check_target`; or the disk is full.
     """
     check_target(path)
-    suffix = path.suffix.lower()
-    rate_hz = _OPUS_RATE_HZ if CODECS[suffix] == "libopus" else sample_rate_hz
+    container = CONTAINERS[KINDS[path.suffix.lower()]]
+    rate_hz = OPUS_RATE_HZ if container.codec == "libopus" else sample_rate_hz
     try:
-        with av.open(str(path), "w", format=_CONTAINERS[suffix]) as container:
-            stream = container.add_stream(CODECS[suffix], rate=rate_hz, layout="mono")
-            assert isinstance(stream, av.AudioStream), "CODECS names audio codecs only"
-            if CODECS[suffix] == "libopus":
-                stream.bit_rate = _OPUS_BITRATE_BPS
-            container.start_encoding()
-            for frame in _frames(pcm, sample_rate_hz, rate_hz):
-                container.mux(stream.encode(frame))
-            container.mux(stream.encode(None))
+        writer = ContainerWriter(container, sample_rate_hz, rate_hz, path)
+        writer.push(pcm)
+        writer.finish()
     except (OSError, av.FFmpegError) as error:
         path.unlink(missing_ok=True)
         raise AudioFileError(f"cannot write {path}: {error.strerror or error}") from error
@@ -93,19 +85,3 @@ def read_audio(path: Path) -> tuple[Pcm, int]:
     except (OSError, av.FFmpegError) as error:
         raise AudioFileError(f"cannot read {path}: {error.strerror or error}") from error
     return np.concatenate(blocks) if blocks else np.zeros(0, np.float32), rate_hz
-
-
-def _frames(pcm: Pcm, from_hz: int, to_hz: int) -> Iterator[av.AudioFrame]:
-    """Blocks of 16-bit mono frames at `to_hz`, with time stamps."""
-    samples = np.round(np.clip(pcm, -1.0, 1.0) * 32767.0).astype(np.int16)
-    resampler = av.AudioResampler(format="s16", layout="mono", rate=to_hz)
-    if len(samples) == 0:
-        return
-    for start in range(0, len(samples), _BLOCK_SAMPLES):
-        block = av.AudioFrame.from_ndarray(
-            samples[None, start : start + _BLOCK_SAMPLES], format="s16", layout="mono"
-        )
-        block.sample_rate = from_hz
-        block.pts = start
-        yield from resampler.resample(block)
-    yield from resampler.resample(None)

@@ -7,10 +7,14 @@ would have less to play than the engine believes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import av
 import numpy as np
 
-from engine.types import Pcm
+if TYPE_CHECKING:
+    # Clients import this module, and they know the wire form only.
+    from engine.types import Pcm
 
 
 class Resampler:

@@ -6,6 +6,8 @@ upgrade.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from starlette.websockets import WebSocket
 
 from realtime.conversation.conversing import Conversing
@@ -18,13 +20,17 @@ from realtime.errors import ProtocolError
 from realtime.frames import parse_audio_frame
 from realtime.gateway import Gateway
 from realtime.lanes.handshake import serve_socket
-from realtime.protocol import parse_event
+from realtime.protocol import SUBPROTOCOL, parse_event
 from realtime.socket_link import obey
 
 
 async def serve_conversation(socket: WebSocket, gateway: Gateway, conversing: Conversing) -> None:
     """Serve one client from its handshake to its close."""
-    await serve_socket(socket, gateway, lambda: ParleyLane(socket, gateway, conversing).run())
+
+    def parley() -> Awaitable[None]:
+        return ParleyLane(socket, gateway, conversing).run()
+
+    await serve_socket(socket, gateway, {SUBPROTOCOL: parley, None: parley})
 
 
 class ParleyLane:

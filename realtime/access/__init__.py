@@ -1,0 +1,1 @@
+"""Who may come in: keys, secrets, origins, limits, TLS. One guard stands before every route."""

@@ -1,9 +1,9 @@
 """Where speech starts, pauses and ends, from voice activity frame by frame. Sans-I/O.
 
 Hysteresis, minimum speech and prefix padding keep clicks out and first sounds in. A turn ends by
-silence; how much of it is needed may depend on whether the words sound finished (a verdict from
-outside, asked for at each pause). Where frames stop coming, the wall clock ends the turn. While the
-agent speaks, a voice must be clearer, louder and longer, so that its echo does not interrupt.
+silence; how much of it is needed may depend on a verdict from outside, which is asked for at each
+pause. Where frames stop coming, the wall clock ends the turn. While the agent speaks, a voice must
+be clearer, louder and longer, so that its echo does not interrupt.
 
 Positions count samples at 16 kHz from the start of the audio; times are monotonic seconds.
 """
@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from realtime.agent.base import FRAME_SAMPLES, HEARD_RATE_HZ
+from realtime.conversation.endings import Finality
 
 SAMPLES_PER_MS: Final = HEARD_RATE_HZ // 1000
 FRAME_MS: Final = FRAME_SAMPLES / SAMPLES_PER_MS
-FINISHED: Final = 0.5
-"""Completeness from which a turn counts as finished."""
 
 EndCause = Literal["silence", "finished", "starved", "length"]
 
@@ -34,9 +33,9 @@ class EndpointSettings:
         prefix_ms: kept from before the first speech.
         tail_ms: kept of the silence after the last.
         pause_ms: of silence after which a verdict is asked for.
-        silence_ms: that ends a turn without a verdict.
-        finished_ms: that ends a turn which sounds finished.
-        unfinished_ms: that ends a turn which does not.
+        silence_ms: that ends a turn without a verdict, or with an undecided one.
+        finished_ms: that ends a turn which is finished by the verdict.
+        unfinished_ms: that ends a turn which is not.
         starved_ms: without a frame, by the wall clock, that end a turn.
         max_turn_ms: a longer turn is cut.
         barge_in_threshold: as `threshold`, while the agent speaks.
@@ -120,7 +119,7 @@ class Endpointer:
         self._n_silent = 0
         self._is_paused = False
         self._n_pauses = 0
-        self._completeness: float | None = None
+        self._finality: Finality = "undecided"
         self._last_frame_s = 0.0
 
     @property
@@ -158,10 +157,10 @@ class Endpointer:
             return self._push_quiet(probability, level_db, is_agent_speaking)
         return self._push_speaking(probability)
 
-    def on_verdict(self, pause_number: int, completeness: float) -> list[EndpointEvent]:
-        """The words up to a pause sound so complete (0 to 1). Late verdicts are passed over."""
+    def on_verdict(self, pause_number: int, finality: Finality) -> list[EndpointEvent]:
+        """What is known of a pause by now. Verdicts on an earlier one are passed over."""
         if self._is_paused and pause_number == self._n_pauses:
-            self._completeness = completeness
+            self._finality = finality
             return self._end_if_silent()
         return []
 
@@ -226,7 +225,7 @@ class Endpointer:
         if not self._is_paused and self._n_silent >= _frames(settings.pause_ms):
             self._is_paused = True
             self._n_pauses += 1
-            self._completeness = None
+            self._finality = "undecided"
             events.append(
                 SpeechPaused(start=self._start, end=self._turn_end(), pause_number=self._n_pauses)
             )
@@ -242,14 +241,14 @@ class Endpointer:
 
     def _end_if_silent(self) -> list[EndpointEvent]:
         settings = self.settings
-        needed_ms, cause = settings.silence_ms, "silence"
-        if self._completeness is not None and self._completeness >= FINISHED:
-            needed_ms, cause = settings.finished_ms, "finished"
-        elif self._completeness is not None:
-            needed_ms = settings.unfinished_ms
+        needed_ms = {
+            "finished": settings.finished_ms,
+            "undecided": settings.silence_ms,
+            "unfinished": settings.unfinished_ms,
+        }[self._finality]
         if not self._is_paused or self._n_silent < _frames(needed_ms):
             return []
-        return self._end("finished" if cause == "finished" else "silence")
+        return self._end("finished" if self._finality == "finished" else "silence")
 
     def _end(self, cause: EndCause) -> list[EndpointEvent]:
         assert self._start is not None, "only a turn under way ends"

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.types import Pcm
 from realtime.agent.base import FRAME_SAMPLES, HEARD_RATE_HZ, VoiceDetector
+from realtime.conversation.endings import Finality
 from realtime.conversation.endpointing import (
     SAMPLES_PER_MS,
     Endpointer,
@@ -103,9 +104,9 @@ class Listener:
         """What the passing of time has led to. To be called several times a second."""
         return self._endpointer.check(self._clock()) if self._is_hands_free else []
 
-    def on_verdict(self, pause_number: int, completeness: float) -> list[EndpointEvent]:
-        """The words up to a pause sound so complete."""
-        return self._endpointer.on_verdict(pause_number, completeness)
+    def on_verdict(self, pause_number: int, finality: Finality) -> list[EndpointEvent]:
+        """What is known of a pause by now."""
+        return self._endpointer.on_verdict(pause_number, finality)
 
     def cut(self, start: int, end: int) -> Pcm:
         """The samples of a turn."""

@@ -35,6 +35,8 @@ class TurnTranscript:
         self._name = name
         self._events: list[TranscriptEvent] = []
         self._listener: Listener | None = None
+        self._text: str | None = None
+        self._is_over = asyncio.Event()
         self._task = asyncio.create_task(self._read(), name=f"{name} transcript")
 
     def listen(self, listener: Listener) -> None:
@@ -45,10 +47,16 @@ class TurnTranscript:
             listener(event)
         self._events.clear()
 
+    async def text(self) -> str | None:
+        """The whole of it, once it is there; None where it failed or was forgotten."""
+        await self._is_over.wait()
+        return self._text
+
     def cancel(self) -> None:
         """Forget it."""
         self._transcription.cancel()
         self._task.cancel()
+        self._is_over.set()
 
     async def close(self) -> None:
         """Forget it, and wait until it has ended."""
@@ -64,8 +72,12 @@ class TurnTranscript:
             logger.exception("%s: transcription failed", self._name)
             message = f"transcription failed: {error}"
             self._put(StageFailed(stage="transcriber", code="model_error", message=message))
+        finally:
+            self._is_over.set()
 
     def _put(self, event: TranscriptEvent) -> None:
+        if isinstance(event, TranscriptCompleted):
+            self._text = event.text
         if self._listener is None:
             self._events.append(event)
         else:

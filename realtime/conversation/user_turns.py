@@ -1,7 +1,8 @@
 """The user's side of a conversation: what is heard becomes items and transcripts. Event loop only.
 
 At each pause the transcript of the turn so far is begun on the chance that the turn is over, and
-the judge is asked whether it sounds so; both are dropped when the user goes on.
+the judge is asked whether it sounds so; both together say how long the silence must be, and both
+are dropped when the user goes on.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from realtime.agent.base import (
     TranscriptEvent,
 )
 from realtime.conversation.answer import Asked
+from realtime.conversation.endings import Ending, ending_of, finality
 from realtime.conversation.endpointing import (
     SAMPLES_PER_MS,
     EndpointEvent,
@@ -216,8 +218,8 @@ class UserTurns:
         transcript = self._new_transcript(pcm)
         if transcript is not None:
             self._speculation = Speculation(pause_number=event.pause_number, transcript=transcript)
-        if self._judge is not None and self._is_semantic:
-            task = asyncio.create_task(self._ask(self._judge, event.pause_number, pcm))
+        if self._is_semantic:
+            task = asyncio.create_task(self._weigh(event.pause_number, pcm, transcript))
             self._judging.add(task)
             task.add_done_callback(self._judging.discard)
 
@@ -245,14 +247,32 @@ class UserTurns:
         self._watcher.on_turn_ended(turn, asked)
         self._listen_to(transcript, part, item_id, turn)
 
-    async def _ask(self, judge: EndOfTurnJudge, pause_number: int, pcm: Pcm) -> None:
+    async def _weigh(self, pause_number: int, pcm: Pcm, transcript: TurnTranscript | None) -> None:
+        """Find out whether the turn is over with this pause."""
+        completeness = await self._completeness(pcm)
+        ending: Ending = "open"
+        if transcript is not None:
+            # The words may take their time: what the judge says keeps the turn open meanwhile.
+            self._take(self._listener.on_verdict(pause_number, finality(completeness, None)))
+            text = await transcript.text()
+            if text is not None:
+                ending = ending_of(text, self._spoken_language)
+        self._take(self._listener.on_verdict(pause_number, finality(completeness, ending)))
+
+    async def _completeness(self, pcm: Pcm) -> float | None:
+        if self._judge is None:
+            return None
         try:
-            completeness = await judge.completeness(pcm)
-        # Without a verdict, silence decides.
+            return await self._judge.completeness(pcm)
+        # Without the judge, words and silence decide.
         except Exception:
             logger.exception("%s: the end-of-turn judge failed", self._name)
-            return
-        self._take(self._listener.on_verdict(pause_number, completeness))
+            return None
+
+    @property
+    def _spoken_language(self) -> str | None:
+        transcribing = self.settings.transcription
+        return None if transcribing is None else transcribing.language
 
     @property
     def _is_semantic(self) -> bool:
@@ -282,9 +302,7 @@ class UserTurns:
     def _new_transcript(self, pcm: Pcm) -> TurnTranscript | None:
         if not self.agent.can_transcribe:
             return None
-        transcribing = self.settings.transcription
-        language = None if transcribing is None else transcribing.language
-        transcription = self.agent.transcribe(pcm, language=language)
+        transcription = self.agent.transcribe(pcm, language=self._spoken_language)
         return TurnTranscript(transcription, self._name)
 
     def _silence(self, pcm: Pcm) -> TurnTranscript:

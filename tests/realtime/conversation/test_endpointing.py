@@ -103,14 +103,22 @@ def test_a_pause_is_part_of_the_turn():
 
 
 @pytest.mark.parametrize(
-    ("completeness", "silence_ms", "cause"),
-    [(0.9, 288, "finished"), (0.1, 2016, "silence"), (None, 512, "silence")],
+    ("verdicts", "silence_ms", "cause"),
+    [
+        (["finished"], 288, "finished"),
+        (["unfinished"], 2016, "silence"),
+        (["undecided"], 512, "silence"),
+        ([], 512, "silence"),
+        # The judge, and then the words.
+        (["unfinished", "undecided"], 512, "silence"),
+        (["undecided", "unfinished"], 2016, "silence"),
+    ],
 )
-def test_a_verdict_shortens_or_lengthens_the_wait(completeness, silence_ms, cause):
+def test_a_verdict_shortens_or_lengthens_the_wait(verdicts, silence_ms, cause):
     line = Line()
     assert kinds(line.hear((0.9, 640), (0.0, 192))) == [SpeechStarted, SpeechPaused]
-    if completeness is not None:
-        assert line.endpointer.on_verdict(1, completeness) == []
+    for verdict in verdicts:
+        assert line.endpointer.on_verdict(1, verdict) == []
     n_before = 0
     while not (events := line.hear((0.0, FRAME_MS))):
         n_before += 1
@@ -121,17 +129,17 @@ def test_a_verdict_shortens_or_lengthens_the_wait(completeness, silence_ms, caus
 def test_a_late_verdict_ends_the_turn_at_once():
     line = Line()
     line.hear((0.9, 640), (0.0, 416))
-    assert kinds(line.endpointer.on_verdict(1, 0.99)) == [TurnEnded]
+    assert kinds(line.endpointer.on_verdict(1, "finished")) == [TurnEnded]
 
 
 def test_a_verdict_on_another_pause_counts_for_nothing():
     line = Line()
     line.hear((0.9, 640), (0.0, 416), (0.9, 64))
-    assert line.endpointer.on_verdict(1, 0.99) == []
+    assert line.endpointer.on_verdict(1, "finished") == []
     line.hear((0.0, 320))
-    assert line.endpointer.on_verdict(1, 0.99) == []
-    assert kinds(line.endpointer.on_verdict(2, 0.99)) == [TurnEnded]
-    assert line.endpointer.on_verdict(2, 0.99) == []
+    assert line.endpointer.on_verdict(1, "finished") == []
+    assert kinds(line.endpointer.on_verdict(2, "finished")) == [TurnEnded]
+    assert line.endpointer.on_verdict(2, "finished") == []
 
 
 def test_when_frames_stop_the_wall_clock_ends_the_turn():
@@ -184,7 +192,7 @@ def test_reset_forgets_the_turn_and_what_was_before():
 
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.integers(1, 20), st.booleans()), max_size=25),
-    st.lists(st.floats(0, 1), max_size=10),
+    st.lists(st.sampled_from(["finished", "undecided", "unfinished"]), max_size=10),
 )
 def test_any_probabilities(parts, verdicts):
     """Starts and ends alternate, turns do not overlap, and what is kept is enough."""

@@ -299,11 +299,21 @@ def test_in_a_pause_the_transcript_is_begun_and_dropped_when_the_user_goes_on():
     run(scenario)
 
 
-@pytest.mark.parametrize(("completeness", "is_early"), [(0.9, True), (0.1, False)])
-def test_a_judge_shortens_or_lengthens_the_wait(completeness, is_early):
+@pytest.mark.parametrize(
+    ("completeness", "words", "is_early"),
+    [
+        (0.9, "hello", True),
+        (0.1, "hello and", False),
+        (0.9, "hello and", False),
+        # The judge alone would have it wait two seconds.
+        (0.1, "", True),
+    ],
+)
+def test_judge_and_words_shorten_or_lengthen_the_wait(completeness, words, is_early):
     async def scenario():
         judge = ScriptedJudge(completeness)
-        async with talk(judge=judge) as here, here.client() as client:
+        agent = ScriptedAgent(words=words)
+        async with talk(agent, judge=judge) as here, here.client() as client:
             assert client.session["audio"]["input"]["turn_detection"]["type"] == "semantic_vad"
             await client.hear((LOUD, 640), (0.0, 224))
             await until(lambda: judge.heard)
@@ -312,8 +322,75 @@ def test_a_judge_shortens_or_lengthens_the_wait(completeness, is_early):
             await client.settle()
             assert ("input_audio_buffer.speech_stopped" in client.types) == is_early
             await client.hear((0.0, 1600))
-            await client.done()
+            await client.settle()
+            assert "input_audio_buffer.speech_stopped" in client.types
             assert len(judge.heard) == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("completeness", "words", "silence_ms"),
+    [(0.9, "Why?", 288), (0.1, "Why?", 512), (0.9, "Because the", 2016), (0.1, "My name is", 2016)],
+)
+def test_how_long_a_turn_waits_for_more(completeness, words, silence_ms):
+    async def scenario():
+        agent = ScriptedAgent(words=None)
+        async with talk(agent, judge=ScriptedJudge(completeness)) as here, here.client() as client:
+            await client.hear((LOUD, 640), (0.0, 192))
+            await until(lambda: agent.transcriptions)
+            agent.transcriptions[0].say(words)
+            await client.settle()
+            n_frames = 6
+            while "input_audio_buffer.speech_stopped" not in client.types:
+                await client.hear((0.0, 32), piece_ms=32)
+                await client.settle()
+                n_frames += 1
+            assert n_frames * 32 == silence_ms
+
+    run(scenario)
+
+
+def test_a_judge_keeps_the_turn_open_while_the_words_are_to_come():
+    async def scenario():
+        agent = ScriptedAgent(words=None)
+        async with talk(agent, judge=ScriptedJudge(0.1)) as here, here.client() as client:
+            await client.hear((LOUD, 640), (0.0, 256))
+            await client.settle()
+            await client.hear((0.0, 960))
+            await client.settle()
+            assert "input_audio_buffer.speech_stopped" not in client.types
+            agent.transcriptions[0].say("When does the shop open?")
+            await client.until_event("input_audio_buffer.speech_stopped")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("completeness", "is_early"), [(0.9, True), (0.1, False)])
+def test_for_an_agent_without_transcripts_the_judge_decides_alone(completeness, is_early):
+    async def scenario():
+        agent = ScriptedAgent(needs_transcript=False, can_transcribe=False)
+        async with talk(agent, judge=ScriptedJudge(completeness)) as here, here.client() as client:
+            await client.hear((LOUD, 640), (0.0, 416))
+            await client.settle()
+            await client.hear((0.0, 640))
+            await client.settle()
+            assert ("input_audio_buffer.speech_stopped" in client.types) == is_early
+
+    run(scenario)
+
+
+def test_without_a_judge_the_words_alone_ask_for_patience():
+    async def scenario():
+        vad = {"input": {**HANDS_FREE["input"], "turn_detection": {"type": "semantic_vad"}}}
+        async with talk(ScriptedAgent(words="and the")) as here, here.client(audio=vad) as client:
+            await client.hear((LOUD, 640), (0.0, 256))
+            await client.settle()
+            await client.hear((0.0, 640))
+            await client.settle()
+            assert "input_audio_buffer.speech_stopped" not in client.types
+            await client.hear((0.0, 1600))
+            await client.done()
 
     run(scenario)
 

@@ -53,6 +53,7 @@ from realtime.events import (
     Timing,
     UnknownEvent,
     Usage,
+    WireModel,
 )
 from realtime.frames import AudioCodec
 
@@ -108,12 +109,14 @@ __all__ = [
     "UnknownEvent",
     "Usage",
     "encode_event",
+    "parse_body",
     "parse_client_event",
     "parse_event",
     "parse_server_event",
 ]
 
 Event = TypeVar("Event", bound=BaseClientEvent)
+Body = TypeVar("Body", bound=WireModel)
 
 SUBPROTOCOL: Final = "parley.v1"
 REALTIME_PATH: Final = "/v1/realtime"
@@ -174,14 +177,16 @@ def parse_event(message: str, events: Mapping[str, type[Event]]) -> Event:
             param="type",
             event_id=known_id,
         )
-    try:
-        event = model.model_validate(raw)
-    except ValidationError as error:
-        _raise_field_error(error, raw, known_id)
-    bad_path = _lone_surrogate_path(raw)
-    if bad_path is not None:
-        raise _surrogate_error(bad_path, known_id)
-    return event
+    return _checked(raw, model, known_id)
+
+
+def parse_body(body: str, model: type[Body]) -> Body:
+    """The object in the body of a request.
+
+    Raises:
+        ProtocolError: `invalid_json`, or as `parse_event`.
+    """
+    return _checked(_load_object(body, code="invalid_json"), model, None)
 
 
 def parse_server_event(message: str) -> ServerEvent | UnknownEvent:
@@ -199,14 +204,25 @@ def parse_server_event(message: str) -> ServerEvent | UnknownEvent:
         _raise_field_error(error, raw, None)
 
 
-def _load_object(message: str) -> dict[str, object]:
+def _checked(raw: dict[str, object], model: type[Body], event_id: str | None) -> Body:
+    try:
+        value = model.model_validate(raw)
+    except ValidationError as error:
+        _raise_field_error(error, raw, event_id)
+    bad_path = _lone_surrogate_path(raw)
+    if bad_path is not None:
+        raise _surrogate_error(bad_path, event_id)
+    return value
+
+
+def _load_object(message: str, code: str = "invalid_event") -> dict[str, object]:
     try:
         # NOTE: RecursionError is what the parser raises on very deep nesting, not a fault of ours.
         value = json.loads(message, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError("invalid_event", f"not JSON: {printable(str(error))}") from None
+        raise ProtocolError(code, f"not JSON: {printable(str(error))}") from None
     if not isinstance(value, dict):
-        raise ProtocolError("invalid_event", "a message must be a JSON object")
+        raise ProtocolError(code, "a message must be a JSON object")
     return value
 
 

@@ -4,7 +4,8 @@ Of a WebSocket: less is buffered before a send waits; what a client sends in one
 slices, so that other sockets get their turn between them; frames that no session ever sees (pings,
 pongs, fragments) have a rate as well; a close frame goes into the buffer even when that is full
 (the ASGI send would wait for the client that does not read); and whoever does not take part in the
-close is cut off soon after it. Of HTTP: a request that does not come is not waited for.
+close is cut off soon after it. Of HTTP: a request that does not come is not waited for, less is
+buffered too, and an answer can be broken off, so that the client sees that it is not complete.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ MAX_PONG_BYTES: Final = 262_144
 """A client that pings without reading is cut off once its pongs have piled up so far."""
 ABORT_AFTER_S: Final = 5.0
 HEAD_TIMEOUT_S: Final = 10.0
+CUT_EXTENSION: Final = "parley.http.cut"
+"""Of a request's ASGI scope: `cut` ends the connection without the end of the body."""
 
 
 class SpeechSocketProtocol(WebSocketsSansIOProtocol):
@@ -179,8 +182,9 @@ class SpeechHttpProtocol(HttpToolsProtocol):
     """Server side of one HTTP connection, until it is upgraded."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override] # as the base
-        """Begin to wait for a request."""
+        """Begin to wait for a request, and set the marks between which a send waits."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=HIGH_BYTES, low=LOW_BYTES)
         self._seen: RequestResponseCycle | None = None
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._look)
 
@@ -189,10 +193,20 @@ class SpeechHttpProtocol(HttpToolsProtocol):
         self._head_timer.cancel()
         super().connection_lost(exc)
 
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self.scope["extensions"] = {CUT_EXTENSION: {"cut": self._cut}}
+
     def handle_websocket_upgrade(self) -> None:
         """Hand over to the WebSocket."""
         self._head_timer.cancel()
         super().handle_websocket_upgrade()
+
+    def _cut(self) -> None:
+        """End the connection once what was sent is read, or soon, where nobody reads it."""
+        self.transport.close()
+        self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
 
     def _look(self) -> None:
         """Cut off a client that has asked nothing between two looks, and is not being answered."""

@@ -13,6 +13,10 @@ OPENAI_VOICES: Final = frozenset(
     )
 )
 """Source: OpenAI API reference, `voice` of `POST /v1/audio/speech` and of realtime sessions."""
+OPENAI_SPEECH_MODELS: Final = frozenset(
+    ("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15")
+)
+"""Source: as above, `model`."""
 
 
 def own_voice(asked: str | None, spec: ModelSpec) -> str | None:

@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from models.spec import ModelSpec, OptionSpec
+from realtime.errors import printable
 from realtime.gateway import Gateway
+from realtime.lanes.http_errors import RefusedError, refusing
 from realtime.metrics import CONTENT_TYPE
 from realtime.settings import options_of
 
@@ -47,30 +49,51 @@ async def models(request: Request) -> Response:
 
     Those that can be talked with have the task `converse`, whatever they are made of.
     """
+    return JSONResponse({"object": "list", "data": list(_models(request).values())})
+
+
+@refusing
+async def model(request: Request) -> Response:
+    """One of them."""
+    wanted: str = request.path_params["model"]
+    served = _models(request)
+    if wanted not in served:
+        message = f"no model {printable(wanted)!r}; served: {', '.join(served)}"
+        raise RefusedError(404, "model_not_found", message, param="model")
+    return JSONResponse(served[wanted])
+
+
+async def voices(request: Request) -> Response:
+    """The voices of every model that speaks; the first of each is its default."""
+    listed = [
+        {"id": voice, "object": "audio.voice", "name": voice, "model": name}
+        | {"languages": list(spec.languages)}
+        for name, spec in gateway_of(request).speaking.items()
+        for voice in spec.voices
+    ]
+    return JSONResponse({"object": "list", "data": listed, "voices": listed})
+
+
+@refusing
+async def nowhere(request: Request) -> Response:
+    """What is not there, in the form that clients of the API read."""
+    where = f"{request.method} {printable(request.url.path)}"
+    raise RefusedError(404, "unknown_url", f"there is no {where} here; see docs/http.md")
+
+
+async def metrics(request: Request) -> Response:
+    """Prometheus text."""
+    return Response(gateway_of(request).metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+
+def _models(request: Request) -> dict[str, dict[str, Any]]:
     specs = gateway_of(request).specs
     agents: Mapping[str, ModelSpec] = request.app.state.agents
     tasks = {name: list(spec.tasks) for name, spec in specs.items()}
     for name in agents:
         tasks[name] = list(dict.fromkeys([*tasks.get(name, []), "converse"]))
     known = {**agents, **specs}
-    data = [_model(name, known[name], tasks[name]) for name in tasks]
-    return JSONResponse({"object": "list", "data": data})
-
-
-async def voices(request: Request) -> Response:
-    """The voices of every model."""
-    specs = gateway_of(request).specs
-    listed = [
-        {"id": voice, "model": name, "languages": list(spec.languages)}
-        for name, spec in specs.items()
-        for voice in spec.voices
-    ]
-    return JSONResponse({"voices": listed})
-
-
-async def metrics(request: Request) -> Response:
-    """Prometheus text."""
-    return Response(gateway_of(request).metrics.text(), headers={"content-type": CONTENT_TYPE})
+    return {name: _model(name, known[name], tasks[name]) for name in tasks}
 
 
 def _model(name: str, spec: ModelSpec, tasks: Sequence[str]) -> dict[str, Any]:

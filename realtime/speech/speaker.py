@@ -25,14 +25,20 @@ from realtime.config import GatewayConfig
 from realtime.events import ErrorType
 from realtime.playout import PlayoutClock
 from realtime.settings import MAX_SEED, SpeechSettings, max_seconds, model_options
-from realtime.speech.text_units import TextSegmenter, Unit, WordHolder, is_speakable, split_unit
+from realtime.speech.text_units import (
+    TextSegmenter,
+    Unit,
+    WordHolder,
+    is_speakable,
+    pieces_of,
+    split_unit,
+)
 from realtime.workers import Workers
 
 if TYPE_CHECKING:
     from models.base import PromptPlan
 
 logger = logging.getLogger(__name__)
-
 Result = TypeVar("Result")
 
 EMPTY_TEXT: Final = "empty_text"
@@ -110,6 +116,8 @@ class Speaker:
         config: of the gateway.
         clock: monotonic seconds.
         playout: what the client has heard of this response.
+        is_eager: all of the text is there, and its audio wanted as fast as there is room; a stream
+            has a deadline only where a listener would soon wait for it.
     """
 
     def __init__(
@@ -122,6 +130,7 @@ class Speaker:
         config: GatewayConfig,
         clock: Callable[[], float],
         playout: PlayoutClock,
+        is_eager: bool = False,
     ) -> None:
         self._bridge = bridge
         self._settings = settings
@@ -130,7 +139,8 @@ class Speaker:
         self._config = config
         self._clock = clock
         self._playout = playout
-        self._is_streaming = bridge.spec.text_capacity > 0
+        # One stream for the whole text would be held to a listener's pace from end to end.
+        self._is_streaming = bridge.spec.text_capacity > 0 and not is_eager
         self._cutter = WordHolder() if self._is_streaming else TextSegmenter(config.text)
         self._line = _TextLine()
         self._segments: asyncio.Queue[Segment | None] = asyncio.Queue()
@@ -139,7 +149,8 @@ class Speaker:
         self._pauses_s = 0.0
         self._n_units = 0
         self._s_per_character = GUESSED_S_PER_CHARACTER
-        self._is_paced = settings.output.is_paced
+        self._is_eager = is_eager
+        self._is_paced = settings.output.is_paced and not is_eager
         self._is_paused = False
         self._asked_s = clock()
 
@@ -250,7 +261,7 @@ class Speaker:
         stream: tuple[StreamFeed, PromptPlan] | None = None
         n_bytes = 0
         while (unit := await self._line.next()) is not None:
-            for piece in [unit] if isinstance(unit, Pause) else _pieces(unit, capacity // 2):
+            for piece in [unit] if isinstance(unit, Pause) else pieces_of(unit, capacity // 2):
                 is_full = isinstance(piece, str) and n_bytes + len(piece.encode()) > capacity
                 if stream is not None and (is_full or isinstance(piece, Pause)):
                     await self._extend(stream, "", is_final=True)
@@ -311,13 +322,15 @@ class Speaker:
         await self._wait_turn()
         now_s = self._clock()
         seed = (self._seed + SEED_STEP * self._n_units) & MAX_SEED
+        must_hurry = self._is_eager and self._ahead_s() < self._config.open_ahead_s
+        is_paced = self._is_paced or must_hurry
         try:
             feed = self._bridge.open_stream(
                 plan,
                 seed=seed,
                 asked_s=now_s if self._n_units else self._asked_s,
-                play_from_s=self._play_from_s(now_s),
-                is_paced=self._is_paced,
+                play_from_s=self._play_from_s(now_s, is_paced=is_paced),
+                is_paced=is_paced,
             )
         except EngineStoppedError as error:
             raise ResponseFailedError("engine_stopped", str(error)) from None
@@ -329,9 +342,9 @@ class Speaker:
         self._segments.put_nowait(segment)
         return feed
 
-    def _play_from_s(self, now_s: float) -> float | None:
+    def _play_from_s(self, now_s: float, *, is_paced: bool) -> float | None:
         """When the next stream will be heard; None: it is waited for."""
-        if not self._is_paced:
+        if not is_paced:
             # Nobody waits, but the engine must see that it is a part of what it has begun.
             return now_s if self._n_units else None
         ahead_s = self._ahead_s()
@@ -385,15 +398,3 @@ class Speaker:
 def failure_of(outcome: StreamFailed) -> ResponseFailedError:
     """The response's failure that a stream's failure is."""
     return ResponseFailedError(outcome.code, outcome.message, outcome.retry_after_s)
-
-
-def _pieces(text: str, max_bytes: int) -> list[str]:
-    """`text` in pieces of at most so many UTF-8 bytes, cut at white space where there is some."""
-    pieces: list[str] = []
-    while len(text.encode()) > max_bytes:
-        place = len(text.encode()[:max_bytes].decode(errors="ignore"))
-        space = text.rfind(" ", 1, place)
-        place = space if space > 0 else max(place, 1)
-        pieces.append(text[:place])
-        text = text[place:]
-    return [*pieces, text] if text else pieces

@@ -45,6 +45,7 @@ class SpokenAudio:
         self._n_silence = 0
         self._n_samples = 0
         self._n_ended_characters = 0
+        self.n_prompt_rows = 0
         self.n_frames = 0
         self.n_units_cut = 0
         self.is_starved = False
@@ -105,6 +106,7 @@ class SpokenAudio:
             raise failure_of(outcome)
         if outcome.reason == "aborted":
             raise ResponseFailedError("engine_aborted", "the engine ended the stream")
+        self.n_prompt_rows += outcome.n_prompt_rows
         self.n_units_cut += outcome.reason == "length"
         self._n_ended_characters += segment.n_characters
         self._speaker.on_ended(segment)

@@ -181,6 +181,18 @@ def split_unit(text: str) -> tuple[str, ...]:
     return tuple(part for part in parts if is_speakable(part))
 
 
+def pieces_of(text: str, max_bytes: int) -> list[str]:
+    """`text` in pieces of at most so many UTF-8 bytes, cut at white space where there is some."""
+    pieces: list[str] = []
+    while len(text.encode()) > max_bytes:
+        place = len(text.encode()[:max_bytes].decode(errors="ignore"))
+        space = text.rfind(" ", 1, place)
+        place = space if space > 0 else max(place, 1)
+        pieces.append(text[:place])
+        text = text[place:]
+    return [*pieces, text] if text else pieces
+
+
 def is_speakable(text: str) -> bool:
     """Whether `text` holds a letter or a digit of any script."""
     return any(unicodedata.category(character)[0] in "LN" for character in text)

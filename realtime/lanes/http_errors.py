@@ -1,0 +1,122 @@
+"""Refusals of the HTTP routes, in the form of the OpenAI API. Event loop only."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from realtime.errors import GatewayError, ProtocolError
+from realtime.gateway import Gateway
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class RefusedError(GatewayError):
+    """A request that is answered with an error.
+
+    Args:
+        status: of HTTP.
+        code: stable name for programs.
+        message: what was wrong and what would be accepted.
+        param: the field at fault, if there is one.
+        retry_after_s: set when trying again later may help.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    def detail(self) -> dict[str, Any]:
+        """The value of `error`, in a body or in an event."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"type": kind, "code": self.code, "message": self.message, "param": self.param}
+
+    def response(self) -> Response:
+        """The answer."""
+        response = JSONResponse({"error": self.detail()}, status_code=self.status)
+        if self.retry_after_s is not None:
+            response.headers["Retry-After"] = str(math.ceil(self.retry_after_s))
+        if self.status == 408:
+            # What is still under way of the body is not waited for.
+            response.headers["Connection"] = "close"
+        return response
+
+
+def refusal_of(fault: ProtocolError) -> RefusedError:
+    """A client's fault as an answer."""
+    return RefusedError(400, fault.code, fault.message, param=fault.param)
+
+
+def check_open(gateway: Gateway) -> None:
+    """Refuse while the server cannot serve anybody.
+
+    Raises:
+        RefusedError: 503.
+    """
+    if gateway.is_stopping:
+        raise stopping(gateway)
+    if not gateway.is_alive:
+        raise _unavailable("engine_stopped", "the engine has stopped", gateway)
+
+
+def stopping(gateway: Gateway) -> RefusedError:
+    """The server stops."""
+    return _unavailable("server_stopping", "the server is stopping", gateway)
+
+
+def full(gateway: Gateway) -> RefusedError:
+    """All places are taken."""
+    return _unavailable("server_full", "no room", gateway)
+
+
+def _unavailable(code: str, message: str, gateway: Gateway) -> RefusedError:
+    return RefusedError(503, code, message, retry_after_s=gateway.config.retry_after_s)
+
+
+def refusing(handler: Handler) -> Handler:
+    """`handler`, whose refusals become answers and are counted."""
+
+    @wraps(handler)
+    async def answer(request: Request) -> Response:
+        gateway: Gateway = request.app.state.gateway
+        try:
+            return await handler(request)
+        except ProtocolError as fault:
+            refusal = refusal_of(fault)
+        except RefusedError as fault:
+            refusal = fault
+        except ClientDisconnect:
+            # Nobody is left to be answered.
+            return Response(status_code=499)
+        return counted(refusal, gateway)
+
+    return answer
+
+
+def counted(refusal: RefusedError, gateway: Gateway) -> Response:
+    """The answer, counted: what the client did wrong as its errors, the rest as refusals."""
+    if refusal.status < 500:
+        gateway.metrics.errors.labels(refusal.code).inc()
+    else:
+        gateway.metrics.refusals.labels(refusal.code).inc()
+    return refusal.response()

@@ -34,8 +34,8 @@ def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlett
         try:
             yield
         finally:
-            for agent in () if conversing is None else conversing.agents.values():
-                await agent.close()
+            if conversing is not None:
+                await conversing.close()
             await gateway.close()
 
     app = Starlette(

@@ -10,7 +10,7 @@ from typing import Final
 
 from models.spec import ModelSpec
 from realtime.agent.base import Agent
-from realtime.agent.end_of_turn import load_judge
+from realtime.agent.end_of_turn import SmartTurn, load_judge
 from realtime.agent.endpoint import Endpoint, EndpointConfig
 from realtime.agent.errors import AgentSetupError
 from realtime.agent.native import NativeAgent
@@ -62,11 +62,12 @@ class Hearing:
 
     vad: SileroVad
     whisper: Whisper | None = None
+    judge: SmartTurn | None = None
     licences: dict[str, str] = field(default_factory=dict)
 
 
 def load_hearing(config: AgentConfig) -> Hearing:
-    """Load voice activity and speech to text. Blocking.
+    """Load voice activity, the end-of-turn judge and speech to text. Blocking.
 
     Raises:
         GatewayError: a package is missing; the message says which.
@@ -74,13 +75,16 @@ def load_hearing(config: AgentConfig) -> Hearing:
     """
     vad = load_vad()
     licences = {"silero-vad": "MIT"}
+    judge = load_judge()
+    if judge is not None:
+        licences[judge.name] = judge.licence
     if config.stt is not None:
-        return Hearing(vad=vad, licences=licences)
+        return Hearing(vad=vad, judge=judge, licences=licences)
     whisper = load_whisper(
         config.whisper, voice_probabilities(vad), device=config.whisper_device, n_threads=1
     )
     licences[whisper.name] = whisper.licence or "unknown"
-    return Hearing(vad=vad, whisper=whisper, licences=licences)
+    return Hearing(vad=vad, whisper=whisper, judge=judge, licences=licences)
 
 
 def make_conversing(gateway: Gateway, config: AgentConfig, hearing: Hearing) -> Conversing:
@@ -113,7 +117,7 @@ def make_conversing(gateway: Gateway, config: AgentConfig, hearing: Hearing) -> 
     return Conversing(
         agents={name: agents[name] for name in gateway.specs if name in agents},
         detector=SileroDetector(hearing.vad, gateway.workers),
-        judge=load_judge(gateway.workers),
+        judge=hearing.judge,
     )
 
 

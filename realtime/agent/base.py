@@ -317,3 +317,7 @@ class EndOfTurnJudge(Protocol):
                 its last seconds count.
         """
         ...
+
+    async def close(self) -> None:
+        """Give back what it holds. The server stops: nobody asks any more."""
+        ...

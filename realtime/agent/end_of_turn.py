@@ -1,8 +1,8 @@
 """Has the speaker finished, or is it a pause for thought? The smart-turn model, where installed.
 
-The weights come with the package `pipecat-ai`, which is large and optional: without it (or without
-`onnxruntime`) there is no judge, and silence alone ends a turn. The network runs in the gateway's
-worker threads, once a pause.
+The weights come with the package `pipecat-ai`, of which nothing else is used; it is not imported.
+Without it (or without `onnxruntime`) there is no judge, and silence alone ends a turn. The network
+runs once a pause, in a thread of its own: coding and voice activity need not wait for it.
 
 Source: smart-turn v3.2 (BSD-2, as packaged); its input are the log-mel features of Whisper
 (https://arxiv.org/abs/2212.04356, section 2.2) over the last 8 s, here written anew.
@@ -10,6 +10,7 @@ Source: smart-turn v3.2 (BSD-2, as packaged); its input are the log-mel features
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib
 import importlib.util
@@ -55,19 +56,25 @@ class SmartTurn:
 
     Args:
         path: of the weights.
-        workers: where the network runs.
 
     Raises:
         EndOfTurnMissingError: no runtime, no file, or another one than was tested.
     """
 
-    def __init__(self, path: Path, workers: Workers) -> None:
+    name = "smart-turn v3.2"
+    licence = "BSD-2-Clause"
+
+    def __init__(self, path: Path) -> None:
         self._session = _open_session(path)
-        self._workers = workers
+        self._workers = Workers(1)
 
     async def completeness(self, pcm: Pcm) -> float:
         """How likely the speaker of float32 `(n,)` at 16 kHz has finished, 0 to 1."""
         return await self._workers.run(self._judge, pcm)
+
+    async def close(self) -> None:
+        """Judge nothing any more, and wait for the verdict at hand."""
+        await asyncio.to_thread(self._workers.close)
 
     def _judge(self, pcm: Pcm) -> float:
         features = log_mel(last_window(pcm))[None]
@@ -76,10 +83,10 @@ class SmartTurn:
         return float(probability.reshape(-1)[0])
 
 
-def load_judge(workers: Workers) -> SmartTurn | None:
-    """The model, where it is installed; else None, and the reason in the log."""
+def load_judge() -> SmartTurn | None:
+    """The model, where it is installed; else None, and the reason in the log. Blocking."""
     try:
-        return SmartTurn(weights_path(), workers)
+        return SmartTurn(weights_path())
     except EndOfTurnMissingError as error:
         logger.info("silence alone ends a turn: %s", error)
         return None

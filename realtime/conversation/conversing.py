@@ -31,3 +31,10 @@ class Conversing:
     def specs(self) -> dict[str, ModelSpec]:
         """What each agent states of its voice."""
         return {name: agent.spec for name, agent in self.agents.items()}
+
+    async def close(self) -> None:
+        """Give back what agents and judge hold. The server stops: no session goes on."""
+        for agent in self.agents.values():
+            await agent.close()
+        if self.judge is not None:
+            await self.judge.close()

@@ -69,10 +69,14 @@ class ScriptedJudge:
     def __init__(self, completeness: float = 0.9) -> None:
         self.completeness_said = completeness
         self.heard: list[np.ndarray] = []
+        self.is_closed = False
 
     async def completeness(self, pcm: np.ndarray) -> float:
         self.heard.append(pcm)
         return self.completeness_said
+
+    async def close(self) -> None:
+        self.is_closed = True
 
 
 class Line:
@@ -340,5 +344,6 @@ async def talk(
     finally:
         await server.shutdown()
         assert getattr(agent, "is_closed", True), "agents are closed with the server"
+        assert getattr(judge, "is_closed", True), "and so is the judge"
     others = asyncio.all_tasks() - {asyncio.current_task()}
     assert not {task.get_name() for task in others if not task.get_name().startswith("Task-")}

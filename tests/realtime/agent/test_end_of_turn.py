@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib.util
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +15,11 @@ from realtime.agent.end_of_turn import (
     log_mel,
     weights_path,
 )
-from realtime.workers import Workers
 from tests.realtime.sounds import RATE_HZ, speech_like
 
 has_model = all(importlib.util.find_spec(name) for name in ("pipecat", "onnxruntime"))
 needs_model = pytest.mark.skipif(
-    not has_model, reason="pip install --no-deps pipecat-ai==1.14.0; pip install onnxruntime"
+    not has_model, reason="pip install --no-deps pipecat-ai==1.14.0 (see the Makefile)"
 )
 
 
@@ -68,30 +66,27 @@ def test_short_audio_ends_at_the_end_of_the_window():
 
 
 def test_absent_or_other_weights_are_refused_in_words(tmp_path, monkeypatch):
-    workers = Workers(1)
     other = tmp_path / "model.onnx"
     with pytest.raises(EndOfTurnMissingError):
-        SmartTurn(other, workers)
+        SmartTurn(other)
     other.write_bytes(b"not these")
     with pytest.raises(EndOfTurnMissingError, match=r"SHA-256|onnxruntime"):
-        SmartTurn(other, workers)
+        SmartTurn(other)
     monkeypatch.setattr(end_of_turn, "WEIGHTS", "nowhere.onnx")
-    assert load_judge(workers) is None
+    assert load_judge() is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EndOfTurnMissingError, match="not installed"):
         weights_path()
-    assert load_judge(workers) is None
-    workers.close()
+    assert load_judge() is None
 
 
 @needs_model
 def test_a_verdict_is_a_probability_and_the_same_again():
     async def scenario():
-        workers = Workers(1)
-        judge = SmartTurn(Path(weights_path()), workers)
+        judge = SmartTurn(weights_path())
         pcm = np.concatenate([speech_like(1.5), np.zeros(RATE_HZ // 5, np.float32)])
         first, again = await judge.completeness(pcm), await judge.completeness(pcm)
-        workers.close()
+        await judge.close()
         assert 0.0 <= first <= 1.0
         assert first == again
 

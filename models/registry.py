@@ -51,16 +51,17 @@ class FamilyInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """How to reach a family: `spec` and `load` import it.
+    """How to reach a family: `spec` and `load` import it; both take a folder, None is the package.
 
-    `folder_file` is the file by which a folder of this family's weights is known, if it can have
-    its weights elsewhere than in the package; `load` takes that folder.
+    `is_in` tells a folder of this family's weights by what its files state, if it can have its
+    weights elsewhere than in the package. `wants`: what such a folder holds, in words.
     """
 
-    spec: Callable[[], ModelSpec]
+    spec: Callable[[Path | None], ModelSpec]
     load: Callable[[Path | None], SpeechModel]
     runs_on: str
-    folder_file: str | None = None
+    is_in: Callable[[Path], bool] | None = None
+    wants: str = ""
 
 
 def families() -> list[FamilyInfo]:
@@ -68,11 +69,10 @@ def families() -> list[FamilyInfo]:
     return [_info(name, family) for name, family in _FAMILIES.items()]
 
 
-def read_spec(name: str) -> ModelSpec:
-    """A family's facts, without its weights. Raises: `UnknownModelError`, `WeightError`."""
-    if name not in _FAMILIES:
-        raise _unknown_model(name)
-    return _FAMILIES[name].spec()
+def read_spec(name_or_path: str | Path) -> ModelSpec:
+    """A model's facts, without its weights. Raises: `UnknownModelError`, `WeightError`."""
+    family, folder = _find(name_or_path)
+    return family.spec(folder)
 
 
 def load(name_or_path: str | Path) -> SpeechModel:
@@ -82,13 +82,18 @@ def load(name_or_path: str | Path) -> SpeechModel:
         UnknownModelError: no family has exactly this name, and there is no such folder.
         WeightError: the weights are missing or damaged, or the folder is of no known family.
     """
+    family, folder = _find(name_or_path)
+    return family.load(folder)
+
+
+def _find(name_or_path: str | Path) -> tuple[_Family, Path | None]:
     family = _FAMILIES.get(str(name_or_path))
     if family is not None:
-        return family.load(None)
+        return family, None
     folder = Path(name_or_path)
     if not str(name_or_path) or not folder.is_dir():
         raise _unknown_model(str(name_or_path))
-    return _family_of(folder).load(folder)
+    return _family_of(folder), folder
 
 
 def _unknown_model(name: str) -> UnknownModelError:
@@ -99,18 +104,23 @@ def _unknown_model(name: str) -> UnknownModelError:
 
 
 def _family_of(folder: Path) -> _Family:
-    files = []
+    wanted = []
     for family in _FAMILIES.values():
-        if family.folder_file is not None:
-            files.append(family.folder_file)
-            if (folder / family.folder_file).is_file():
+        if family.is_in is not None:
+            wanted.append(family.wants)
+            if family.is_in(folder):
                 return family
-    raise WeightError(f"{folder} holds no model that is known here: no {', no '.join(files)}")
+    raise WeightError(f"{folder} holds no model that is known here: no {', no '.join(wanted)}")
+
+
+def _needs_folder(name: str) -> WeightError:
+    wants = _FAMILIES[name].wants
+    return WeightError(f"{name} has no weights in the package: name the folder of {wants}")
 
 
 def _info(name: str, family: _Family) -> FamilyInfo:
     try:
-        spec = family.spec()
+        spec = family.spec(None)
     except ModelError as error:
         return FamilyInfo(name=name, runs_on=family.runs_on, fault=str(error))
     return FamilyInfo(
@@ -125,10 +135,10 @@ def _info(name: str, family: _Family) -> FamilyInfo:
     )
 
 
-def _pico_spec() -> ModelSpec:
+def _pico_spec(folder: Path | None) -> ModelSpec:
     from models.pico import model
 
-    return model.read_spec()
+    return model.read_spec(folder)
 
 
 def _load_pico(folder: Path | None) -> SpeechModel:
@@ -137,10 +147,10 @@ def _load_pico(folder: Path | None) -> SpeechModel:
     return model.load(folder)
 
 
-def _smollm_spec() -> ModelSpec:
+def _smollm_spec(folder: Path | None) -> ModelSpec:
     from models.smollm import model
 
-    return model.read_spec()
+    return model.read_spec(folder)
 
 
 def _load_smollm(folder: Path | None) -> SpeechModel:
@@ -149,9 +159,36 @@ def _load_smollm(folder: Path | None) -> SpeechModel:
     return model.load(folder)
 
 
-def _toy_spec(name: str) -> ModelSpec:
+def _is_orpheus(folder: Path) -> bool:
+    from models.orpheus import config
+
+    return config.is_orpheus(folder)
+
+
+def _orpheus_spec(folder: Path | None) -> ModelSpec:
+    from models.orpheus import model
+
+    if folder is None:
+        raise _needs_folder("orpheus")
+    return model.read_spec(folder)
+
+
+def _load_orpheus(folder: Path | None) -> SpeechModel:
+    from models.orpheus import model
+
+    if folder is None:
+        raise _needs_folder("orpheus")
+    return model.load(folder)
+
+
+def _holds(file: str, folder: Path) -> bool:
+    return (folder / file).is_file()
+
+
+def _toy_spec(name: str, folder: Path | None) -> ModelSpec:
     from models.toy.catalogue import TOYS
 
+    assert folder is None, "no folder is known as a toy's"
     return TOYS[name][0]
 
 
@@ -162,6 +199,7 @@ def _load_toy(name: str, folder: Path | None) -> SpeechModel:
     return TOYS[name][1]()
 
 
+SMOLLM_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _TOYS = {
     "toy-tone": "any CPU; a sine tone, for benchmarks of the gateway",
     "toy-interleaved": "any CPU; noise, for tests",
@@ -174,13 +212,25 @@ _TOYS = {
 }
 _FAMILIES = {
     "pico": _Family(
-        spec=_pico_spec, load=_load_pico, runs_on="any two CPU cores", folder_file="lm.json"
+        spec=_pico_spec,
+        load=_load_pico,
+        runs_on="any two CPU cores",
+        is_in=partial(_holds, "lm.json"),
+        wants="lm.json",
     ),
     "smollm2-135m": _Family(
         spec=_smollm_spec,
         load=_load_smollm,
         runs_on="any two CPU cores",
-        folder_file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        is_in=partial(_holds, SMOLLM_FILE),
+        wants=SMOLLM_FILE,
+    ),
+    "orpheus": _Family(
+        spec=_orpheus_spec,
+        load=_load_orpheus,
+        runs_on="a GPU in real time; a CPU slowly; real weights: not run",
+        is_in=_is_orpheus,
+        wants="an Orpheus checkpoint: config.json, model.safetensors, tokenizer.json, snac_24khz/",
     ),
     **{
         name: _Family(spec=partial(_toy_spec, name), load=partial(_load_toy, name), runs_on=runs_on)

@@ -1,0 +1,189 @@
+"""Published checkpoints from disk: `config.json`, sharded safetensors, `.bin` and `.pth` files.
+
+Numbers come from the checkpoint's own files; one that is absent or of another kind is a
+`WeightError` that names its key. torch files are read with `weights_only`: they can hold no code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from models.errors import WeightError
+
+REMEDY: Final = "fetch the checkpoint's files again"
+SAFETENSORS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The numbers of a JSON file, each checked when it is asked for.
+
+    Args:
+        values: the object.
+        source: the file, for messages.
+        prefix: where the object stands in the file.
+    """
+
+    values: Mapping[str, Any]
+    source: str
+    prefix: str = ""
+
+    def optional(self, key: str) -> Any:  # noqa: ANN401  whatever the file holds
+        """The value, or None where it is absent or null."""
+        return self.values.get(key)
+
+    def integer(self, key: str) -> int:
+        """A whole number. Raises: `WeightError`."""
+        value = self._get(key)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._unfit(key, value, "a whole number")
+        return value
+
+    def number(self, key: str) -> float:
+        """A number. Raises: `WeightError`."""
+        value = self._get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._unfit(key, value, "a number")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        """True or false. Raises: `WeightError`."""
+        value = self._get(key)
+        if not isinstance(value, bool):
+            raise self._unfit(key, value, "true or false")
+        return value
+
+    def text(self, key: str) -> str:
+        """A string. Raises: `WeightError`."""
+        value = self._get(key)
+        if not isinstance(value, str):
+            raise self._unfit(key, value, "a string")
+        return value
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of whole numbers, not empty. Raises: `WeightError`."""
+        value = self._get(key)
+        if not isinstance(value, list) or not value or any(type(one) is not int for one in value):
+            raise self._unfit(key, value, "a list of whole numbers")
+        return tuple(value)
+
+    def part(self, key: str) -> Config:
+        """An object within. Raises: `WeightError`."""
+        value = self._get(key)
+        if not isinstance(value, dict):
+            raise self._unfit(key, value, "an object")
+        return Config(value, self.source, f"{self.prefix}{key}.")
+
+    def expect(self, key: str, value: object) -> None:
+        """Refuse a checkpoint that states something else; absent is no contradiction.
+
+        Raises:
+            WeightError: it does.
+        """
+        found = self.values.get(key, value)
+        if found != value:
+            raise self._unfit(key, found, f"{value!r}: nothing else is known here")
+
+    def _get(self, key: str) -> Any:  # noqa: ANN401  whatever the file holds
+        if self.values.get(key) is None:
+            raise WeightError(f"{self.source} does not state {self.prefix}{key}; {REMEDY}")
+        return self.values[key]
+
+    def _unfit(self, key: str, value: object, wanted: str) -> WeightError:
+        shown = repr(value)[:80]
+        return WeightError(f"{self.source} has {self.prefix}{key} = {shown}, must be {wanted}")
+
+
+def read_config(path: Path) -> Config:
+    """A JSON object. Raises: `WeightError`."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise WeightError(f"{path} is missing; {REMEDY}") from None
+    except (OSError, ValueError) as error:
+        raise WeightError(f"{path} cannot be read ({error}); {REMEDY}") from None
+    if not isinstance(values, dict):
+        raise WeightError(f"{path} holds no JSON object; {REMEDY}")
+    return Config(values, path.name)
+
+
+def read_safetensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder with one file or an index of shards; memory-mapped, on the CPU.
+
+    Raises:
+        WeightError: a file is missing or damaged, or a shard lacks what the index promises.
+    """
+    index = folder / INDEX
+    if not index.is_file():
+        return _read_shard(folder / SAFETENSORS, None)
+    places: dict[str, list[str]] = {}
+    for key, name in read_config(index).part("weight_map").values.items():
+        places.setdefault(str(name), []).append(key)
+    tensors: dict[str, Tensor] = {}
+    for name, keys in sorted(places.items()):
+        if Path(name).name != name:
+            raise WeightError(f"{index.name} names a file outside of its folder: {name!r}")
+        tensors |= _read_shard(folder / name, keys)
+    return tensors
+
+
+def read_torch_file(path: Path) -> dict[str, Tensor]:
+    """A flat state dict of a `.bin`, `.pt` or `.pth` file; memory-mapped, on the CPU.
+
+    Raises:
+        WeightError: missing, damaged, with something else than tensors in it.
+    """
+    if not path.is_file():
+        raise WeightError(f"{path} is missing; {REMEDY}")
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    # torch raises what its parsers raise: zip, pickle and runtime errors.
+    except Exception as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise WeightError(f"{path} cannot be read as weights ({reason}); {REMEDY}") from error
+    if not isinstance(held, dict) or not all(isinstance(one, Tensor) for one in held.values()):
+        raise WeightError(f"{path} holds no plain state dict; {REMEDY}")
+    return held
+
+
+def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in place of weight-normed pairs, in both spellings: `g * v / |v|`.
+
+    `weight_g`, `weight_v`, or `parametrizations.weight.original0`, `...original1`; the norm is over
+    all axes but the first. Source: Salimans and Kingma 2016, equation 2.
+    """
+    folded = dict(tensors)
+    for gain, direction in (
+        ("weight_g", "weight_v"),
+        ("parametrizations.weight.original0", "parametrizations.weight.original1"),
+    ):
+        for key in [key for key in folded if key.endswith(f".{gain}")]:
+            stem = key.removesuffix(gain)
+            v = folded.pop(f"{stem}{direction}", None)
+            if v is None:
+                raise WeightError(f"{key} stands without {stem}{direction}; {REMEDY}")
+            folded[f"{stem}weight"] = torch._weight_norm(v, folded.pop(key), 0)
+    return folded
+
+
+def _read_shard(path: Path, keys: list[str] | None) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise WeightError(f"{path} is missing; {REMEDY}")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            known = set(file.keys())
+            if keys is not None and not known.issuperset(keys):
+                lacking = sorted(set(keys) - known)[0]
+                raise WeightError(f"{path.name} lacks {lacking!r}, which {INDEX} puts there")
+            return {key: file.get_tensor(key) for key in sorted(keys or known)}
+    except (SafetensorError, OSError) as error:
+        raise WeightError(f"{path} is damaged or cut short ({error}); {REMEDY}") from error

@@ -1,0 +1,1 @@
+"""Detokenizers that more than one family uses: each once, codes to PCM, batched over streams."""

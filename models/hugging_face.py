@@ -1,0 +1,178 @@
+"""Decoders of the Llama kind as `transformers` saves them: shape from `config.json`, keys by name.
+
+Source of the key names and config keys: `transformers` 5, `LlamaForCausalLM.save_pretrained`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from models.checkpoint import Config
+from models.errors import WeightError
+from models.layers.rotary import Rotary
+from models.layers.transformer import Decoder
+from models.spec import BackboneSpec
+from models.weights import load_weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaConfig:
+    """Shape of a decoder.
+
+    Args:
+        backbone: in the words of the contract.
+        inner: width of the feed-forward layers.
+        n_ids: vocabulary.
+        eps: of the norms.
+        theta: base of the rotary embedding.
+        scaling: of its frequencies; None: plain.
+        is_tied: the head is the embedding table.
+    """
+
+    backbone: BackboneSpec
+    inner: int
+    n_ids: int
+    eps: float
+    theta: float
+    scaling: Llama3Scaling | None
+    is_tied: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Llama3Scaling:
+    """How Llama 3.1 and later stretch slow rotations; the field names are those of the config."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+    def stretch(self, inv_freq: Tensor) -> Tensor:
+        """Frequencies for longer contexts.
+
+        Waves longer than the trained context over `low_freq_factor` are slowed by `factor`, those
+        shorter than it over `high_freq_factor` stay, and between them the two are blended.
+
+        Source: `transformers` 5, `modeling_rope_utils._compute_llama3_parameters`.
+        """
+        wave = 2 * math.pi / inv_freq
+        turns = self.original_max_position_embeddings / wave
+        low, high = self.low_freq_factor, self.high_freq_factor
+        share = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+        return (1 - share) * inv_freq / self.factor + share * inv_freq
+
+
+def llama_config(config: Config, *, max_positions: int) -> LlamaConfig:
+    """The shape in a `config.json`.
+
+    Args:
+        config: of the decoder.
+        max_positions: most rows of a stream; the checkpoint may have been trained for more.
+
+    Raises:
+        WeightError: a key is missing or says what is not known here; it is named.
+    """
+    for key, value in (("hidden_act", "silu"), ("attention_bias", False), ("mlp_bias", False)):
+        config.expect(key, value)
+    theta, scaling = _rotary(config)
+    trained = config.integer("max_position_embeddings")
+    return LlamaConfig(
+        backbone=BackboneSpec(
+            n_layers=config.integer("num_hidden_layers"),
+            n_query_heads=config.integer("num_attention_heads"),
+            n_kv_heads=config.integer("num_key_value_heads"),
+            head_dim=config.integer("head_dim"),
+            hidden=config.integer("hidden_size"),
+            max_positions=min(trained, max_positions),
+        ),
+        inner=config.integer("intermediate_size"),
+        n_ids=config.integer("vocab_size"),
+        eps=config.number("rms_norm_eps"),
+        theta=theta,
+        scaling=scaling,
+        is_tied=config.flag("tie_word_embeddings"),
+    )
+
+
+def make_decoder(config: LlamaConfig) -> Decoder:
+    """A decoder without values: drawing random ones for billions of weights takes minutes."""
+    with torch.device("meta"):
+        decoder = Decoder(config.backbone, inner=config.inner, theta=config.theta, eps=config.eps)
+    decoder.to_empty(device="cpu")
+    head_dim = config.backbone.head_dim
+    steps = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
+    inv_freq = 1.0 / config.theta**steps
+    if config.scaling is not None:
+        inv_freq = config.scaling.stretch(inv_freq)
+    decoder.rotary = Rotary(
+        head_dim, config.backbone.max_positions, config.theta, inv_freq=inv_freq
+    )
+    return decoder
+
+
+def load_decoder(
+    decoder: Decoder, tensors: Mapping[str, Tensor], prefix: str, *, source: str
+) -> None:
+    """Fill a decoder from `<prefix>layers.N...` and `<prefix>norm.weight`, all of them.
+
+    Raises:
+        WeightError: keys are missing, unexpected or misshapen; they are named as the file has them.
+    """
+    own = {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
+    renamed = {"norm.weight": _take(own, "norm.weight", prefix, source)}
+    for idx in range(len(decoder.layers)):
+        theirs, ours = f"layers.{idx}.", f"layers.{idx}."
+        for their_names, our_name in _PARTS:
+            parts = [_take(own, theirs + name, prefix, source) for name in their_names]
+            renamed[ours + our_name] = parts[0] if len(parts) == 1 else torch.cat(parts)
+    if own:
+        extra = ", ".join(sorted(prefix + key for key in own)[:8])
+        raise WeightError(f"{source} has keys that the decoder does not know: {extra}")
+    load_weights(decoder, renamed, source=source)
+
+
+_PARTS = (
+    (("input_layernorm.weight",), "attention_norm.weight"),
+    (
+        ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
+        "attention.qkv.weight",
+    ),
+    (("self_attn.o_proj.weight",), "attention.out.weight"),
+    (("post_attention_layernorm.weight",), "mlp_norm.weight"),
+    (("mlp.gate_proj.weight", "mlp.up_proj.weight"), "mlp.gate_up.weight"),
+    (("mlp.down_proj.weight",), "mlp.down.weight"),
+)
+"""Their names in a layer, joined by rows, and ours."""
+
+
+def _take(tensors: dict[str, Tensor], key: str, prefix: str, source: str) -> Tensor:
+    if key not in tensors:
+        raise WeightError(f"{source} lacks {prefix}{key}")
+    return tensors.pop(key)
+
+
+def _rotary(config: Config) -> tuple[float, Llama3Scaling | None]:
+    """Base and scaling, in the spellings of `transformers` 4 and 5."""
+    if config.optional("rope_parameters") is not None:
+        rope = config.part("rope_parameters")
+        theta = rope.number("rope_theta")
+    elif config.optional("rope_scaling") is not None:
+        rope, theta = config.part("rope_scaling"), config.number("rope_theta")
+    else:
+        return config.number("rope_theta"), None
+    kind = rope.text("rope_type" if rope.optional("type") is None else "type")
+    if kind == "default":
+        return theta, None
+    if kind != "llama3":
+        raise WeightError(f"{config.source}: rotary embedding of type {kind!r} is not known here")
+    return theta, Llama3Scaling(
+        factor=rope.number("factor"),
+        low_freq_factor=rope.number("low_freq_factor"),
+        high_freq_factor=rope.number("high_freq_factor"),
+        original_max_position_embeddings=rope.integer("original_max_position_embeddings"),
+    )

@@ -1,0 +1,1 @@
+"""Orpheus: a Llama that writes speech codes, seven ids a frame, and SNAC."""

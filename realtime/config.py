@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
+from realtime.access.addresses import is_loopback
+from realtime.access.config import AccessConfig
 from realtime.errors import ConfigError
 
 WEB_DEMO: Final = Path(__file__).resolve().parent.parent / "web_demo"
@@ -87,6 +89,7 @@ class GatewayConfig:
         max_queued_responses: responses that may wait behind the one that speaks.
         first_message_timeout_s: a socket that says nothing for so long is closed.
         idle_timeout_s: the same between responses.
+        max_session_s: longest conversation; the socket is closed then.
         ping_interval_s: between WebSocket pings; an unanswered one closes the socket.
         drain_timeout_s: how long a stop waits for responses.
         engine_silence_s: a stream of which the engine says nothing for so long fails its response.
@@ -96,6 +99,7 @@ class GatewayConfig:
         opus_complexity: default of the `complexity` output setting.
         text: how text is cut.
         send: what may wait for a socket.
+        access: who may come in.
         web_demo: folder of the page at `/`.
     """
 
@@ -111,6 +115,7 @@ class GatewayConfig:
     max_queued_responses: int = 8
     first_message_timeout_s: float = 10.0
     idle_timeout_s: float = 60.0
+    max_session_s: float = 3600.0
     ping_interval_s: float = 20.0
     drain_timeout_s: float = 10.0
     engine_silence_s: float = 30.0
@@ -120,6 +125,7 @@ class GatewayConfig:
     opus_complexity: int = 5
     text: TextLimits = field(default_factory=TextLimits)
     send: SendLimits = field(default_factory=SendLimits)
+    access: AccessConfig = field(default_factory=AccessConfig)
     web_demo: Path = WEB_DEMO
 
     def __post_init__(self) -> None:
@@ -137,3 +143,8 @@ class GatewayConfig:
             raise ConfigError("max_queued_responses and drain_timeout_s must be 0 or more")
         if not 6000 <= self.opus_bitrate_bps <= 256_000 or not 0 <= self.opus_complexity <= 10:
             raise ConfigError("Opus takes a bitrate of 6000 to 256000 and a complexity of 0 to 10")
+        if not (is_loopback(self.host) or self.access.keys or self.access.is_insecure):
+            raise ConfigError(
+                f"others can reach {self.host}, and no API keys are set: give --api-keys FILE or "
+                "PARLEY_API_KEYS; or --insecure, if everybody may come in"
+            )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import signal
 import socket
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ import uvloop
 from starlette.applications import Starlette
 
 from engine.handle import EngineHandle
+from realtime.access.tls import server_context
 from realtime.app import make_app
 from realtime.audio.opus import load_library
 from realtime.bridge import EventRelay
@@ -63,12 +65,17 @@ class Server:
         """Listen. Returns the port.
 
         Raises:
+            ConfigError: certificate or key cannot be used.
             OpusMissingError: no Opus library.
             ServerStartError: the address cannot be used.
         """
         load_library()
+        tls = self.gateway.config.access.tls
+        context = None if tls is None else server_context(tls)
         self._socket = _listen(self.gateway.config)
+        _keep_handshakes_out_of_the_log()
         self._uvicorn.config.load()
+        self._uvicorn.config.ssl = context
         self._uvicorn.lifespan = self._uvicorn.config.lifespan_class(self._uvicorn.config)
         await self._uvicorn.startup(sockets=[self._socket])
         port: int = self._socket.getsockname()[1]
@@ -103,6 +110,7 @@ def run(
         on_stopping: called at the first signal, if something is being spoken.
 
     Raises:
+        ConfigError: certificate or key cannot be used.
         OpusMissingError: no Opus library.
         ServerStartError: the address cannot be used.
     """
@@ -157,11 +165,20 @@ def _uvicorn_config(app: Starlette, config: GatewayConfig) -> uvicorn.Config:
         ws_per_message_deflate=False,
         http=SpeechHttpProtocol,
         lifespan="on",
+        # It would take the word of every client on this machine; see `realtime.access.addresses`.
+        proxy_headers=False,
         access_log=False,
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=5,
     )
+
+
+def _keep_handshakes_out_of_the_log() -> None:
+    """The protocol below logs all headers at DEBUG, and keys are among them."""
+    logger = logging.getLogger("uvicorn.error")
+    if logger.getEffectiveLevel() < logging.INFO:
+        logger.setLevel(logging.INFO)
 
 
 def _listen(config: GatewayConfig) -> socket.socket:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from realtime.access.config import AccessConfig
 from realtime.bridge import EventRelay
 from realtime.config import GatewayConfig
 from realtime.errors import ConfigError, ServerStartError
@@ -37,7 +38,8 @@ def test_a_port_in_use_is_named():
 def test_a_host_that_is_not_ours_is_named():
     async def scenario():
         relay = EventRelay()
-        config = GatewayConfig(host="192.0.2.1", port=0)
+        access = AccessConfig(is_insecure=True)
+        config = GatewayConfig(host="192.0.2.1", port=0, access=access)
         app = build_app({"fake": FakeEngine(relay)}, config, {"fake": relay})
         with pytest.raises(ServerStartError, match=r"192\.0\.2\.1"):
             await Server(app).startup()

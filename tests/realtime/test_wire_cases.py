@@ -6,8 +6,10 @@ import struct
 from dataclasses import replace
 
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from realtime.access.config import AccessConfig
+from realtime.access.keys import KeyRing
 from tests.cases import wire_cases
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
 
@@ -53,6 +55,31 @@ def test_a_second_create_while_text_is_open():
             assert error["code"] == "conversation_already_has_active_response"
             assert error["event_id"] == "again"
             assert (await client.say(HELLO)).status == "completed"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("case", "headers"),
+    [
+        ("wrong key", {"Authorization": "Bearer not-a-key-of-this-server"}),
+        ("foreign origin", {"Origin": "https://evil.example"}),
+    ],
+)
+def test_who_may_not_come_in_is_told_before_the_upgrade(case, headers):
+    status = int(CASES[case]["expect"].split()[0])
+    access = AccessConfig(keys=KeyRing(["a-key-of-this-server"]))
+
+    async def scenario():
+        async with gateway(replace(FAST_CONFIG, access=access)) as here:
+            with pytest.raises(InvalidStatus) as caught:
+                async with here.client(additional_headers=headers):
+                    pass
+            assert caught.value.response.status_code == status
+            assert not here.sample("parley_sessions_opened_total")
+            right = {"Authorization": "Bearer a-key-of-this-server"}
+            async with here.client(additional_headers=right) as client:
+                assert (await client.say(HELLO)).status == "completed"
 
     run(scenario)
 

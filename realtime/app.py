@@ -6,10 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
+from realtime.access.client_secrets import ClientSecrets
+from realtime.access.guard import Guard
 from realtime.conversation.conversing import Conversing
 from realtime.gateway import Gateway
 from realtime.lanes import http
@@ -23,6 +27,7 @@ def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlett
 
     Without `conversing` there is nobody to talk to: the app only speaks.
     """
+    secrets = ClientSecrets(gateway.clock, gateway.config.access.max_client_secrets)
     talk = [] if conversing is None else [_conversation_route(gateway, conversing)]
 
     async def speech(socket: WebSocket) -> None:
@@ -50,6 +55,7 @@ def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlett
             Mount("/", StaticFiles(directory=gateway.config.web_demo, html=True, check_dir=False)),
         ],
         lifespan=lifespan,
+        middleware=_before_every_route(gateway, secrets),
     )
     app.state.gateway = gateway
     app.state.agents = {} if conversing is None else conversing.specs
@@ -61,3 +67,20 @@ def _conversation_route(gateway: Gateway, conversing: Conversing) -> WebSocketRo
         await serve_conversation(socket, gateway, conversing)
 
     return WebSocketRoute(REALTIME_PATH, converse)
+
+
+def _before_every_route(gateway: Gateway, secrets: ClientSecrets) -> list[Middleware]:
+    guard = Middleware(Guard, gateway=gateway, secrets=secrets)
+    origins = gateway.config.access.origins
+    if not origins:
+        return [guard]
+    # Outside of the guard: a browser asks without a key whether it may ask, and must be able to
+    # read a refusal.
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["Retry-After"],
+    )
+    return [cors, guard]

@@ -44,7 +44,9 @@ async def open_socket(url: str, timeout_s: float) -> ClientConnection:
         )
     except InvalidStatus as error:
         code = error.response.status_code
-        raise ConnectError(f"{url} answers HTTP {code}, not a Parley speech socket") from error
+        raise ConnectError(
+            f"{url} answers HTTP {code}, not a Parley speech socket", code
+        ) from error
     except TimeoutError as error:
         raise ConnectError(f"{url} did not answer within {timeout_s:g} s") from error
     except OSError as error:

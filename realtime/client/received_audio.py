@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from realtime.audio.opus import OpusDecoder
 from realtime.errors import ProtocolError
 from realtime.events import OutputAudioDone, OutputAudioStarted
 from realtime.frames import PCM16_BYTES, AudioFrame
@@ -27,6 +28,11 @@ class Decoder(Protocol):
     def decode(self, packet: bytes) -> Pcm:
         """Mono samples `(n_samples,)` float32 of one packet."""
         ...
+
+
+def opus_decoder(sample_rate_hz: int) -> Decoder:
+    """A decoder of this machine's Opus library. Raises: `OpusMissingError`."""
+    return OpusDecoder(sample_rate_hz=sample_rate_hz)
 
 
 class PlayoutLog:
@@ -62,12 +68,15 @@ class ReceivedAudio:
     Args:
         started: the event that opened the audio.
         make_decoder: gives an Opus decoder for a sample rate; None leaves packets undecoded.
+
+    `done` is the event that closed it; None until then.
     """
 
     def __init__(
         self, started: OutputAudioStarted, make_decoder: Callable[[int], Decoder] | None
     ) -> None:
         self.started = started
+        self.done: OutputAudioDone | None = None
         self.log = PlayoutLog()
         self.n_packets = 0
         self.n_bytes = 0
@@ -108,6 +117,7 @@ class ReceivedAudio:
         Raises:
             ProtocolError: fewer or more samples came than were announced.
         """
+        self.done = done
         if not self._is_decoding:
             self.n_samples = done.n_samples
             return self._held

@@ -23,9 +23,9 @@ from typing import Any, Self, TypeVar
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from realtime.audio.opus import OpusDecoder
 from realtime.client.connect import DEFAULT_URL, lost_error, open_socket, speech_url
-from realtime.client.received_audio import Decoder, Pcm
+from realtime.client.inlet import Inlet
+from realtime.client.received_audio import Pcm, opus_decoder
 from realtime.client.spoken import (
     ClientError,
     ConnectError,
@@ -101,10 +101,11 @@ class SpeechClient:
         self.session: SessionInfo | None = None
         self.n_stale_frames = 0
         self._patch = session
-        self._make_decoder: MakeDecoder | None = _opus_decoder if is_decoding else None
+        self._make_decoder: MakeDecoder | None = opus_decoder if is_decoding else None
         self._open_timeout_s = open_timeout_s
         self._clock = clock
         self._socket: ClientConnection | None = None
+        self._inlet: Inlet | None = None
         self._reader: asyncio.Task[None] | None = None
         self._lost: ClientError | None = None
         self._waiting: deque[Speech] = deque()
@@ -132,7 +133,10 @@ class SpeechClient:
         """
         self._socket = await open_socket(self.url, self._open_timeout_s)
         created = self._new_update("session.created")
-        self._reader = asyncio.create_task(self._read(self._socket), name="speech client reader")
+        self._inlet = Inlet(self._socket)
+        self._reader = asyncio.create_task(
+            self._read(self._socket, self._inlet), name="speech client reader"
+        )
         try:
             self.session = await created
             if self._patch is not None:
@@ -148,10 +152,18 @@ class SpeechClient:
             speech.fail(ConnectionLostError("the client closed the connection"))
         for task in self._cancels:
             task.cancel()
+        if self._inlet is not None:
+            self._inlet.resume()
         if self._socket is not None:
             await self._socket.close()
         if self._reader is not None:
             await self._reader
+
+    @property
+    def inlet(self) -> Inlet:
+        """What it reads from, for a test that stops reading or loses the connection."""
+        assert self._inlet is not None, "connected before"
+        return self._inlet
 
     async def update(self, patch: SessionPatch) -> SessionInfo:
         """Change the session's settings. Raises: `RefusedError`; then nothing has changed."""
@@ -197,13 +209,13 @@ class SpeechClient:
         self._updates[key] = future
         return future
 
-    async def _read(self, socket: ClientConnection) -> None:
+    async def _read(self, socket: ClientConnection, inlet: Inlet) -> None:
         """Take messages until the socket closes, then fail what is left."""
         lost: ClientError
         try:
             # Not `async for`: it ends without a word on 1000 and 1001, and the reason is lost.
             while True:
-                self._on_message(await socket.recv(), self._clock())
+                self._on_message(await inlet.next(), self._clock())
         except ConnectionClosed as closed:
             lost = lost_error(closed)
         except ProtocolError as error:
@@ -229,7 +241,7 @@ class SpeechClient:
             case OutputAudioStarted(response_id=key) as started if key in self._active:
                 self._active[key].on_started(started)
             case OutputAudioDone(response_id=key) as done if key in self._active:
-                self._active[key].on_audio_done(done)
+                self._active[key].on_audio_done(done, now_s)
             case ResponseDone(response=response) if response.id in self._active:
                 self._active.pop(response.id).on_done(response, now_s)
             case ErrorEvent(error=detail):
@@ -262,10 +274,6 @@ class SpeechClient:
             self._cancels.add(task)
             task.add_done_callback(self._cancels.discard)
             task.add_done_callback(lambda _: speech.fail(error))
-
-
-def _opus_decoder(sample_rate_hz: int) -> Decoder:
-    return OpusDecoder(sample_rate_hz=sample_rate_hz)
 
 
 class SyncSpeech:

@@ -29,6 +29,8 @@ from realtime.frames import AudioFrame
 
 Send = Callable[[ClientEvent], Awaitable[None]]
 MakeDecoder = Callable[[int], Decoder]
+_Received = tuple[AudioFrame | None, Pcm, float]
+"""A frame (None: what was held back until the end), its samples, and when it came."""
 
 
 class ClientError(Exception):
@@ -36,7 +38,16 @@ class ClientError(Exception):
 
 
 class ConnectError(ClientError):
-    """No server, or none that speaks this protocol, is at the URL."""
+    """No server, or none that speaks this protocol, is at the URL.
+
+    Args:
+        message: what is wrong.
+        status: HTTP status with which the handshake was answered; None if there was none.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ConnectionLostError(ClientError):
@@ -114,7 +125,7 @@ class Speech:
         self._send = send
         self._make_decoder = make_decoder
         self._clock = clock
-        self._queue: asyncio.Queue[tuple[AudioFrame | None, Pcm] | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[_Received | None] = asyncio.Queue()
         self._is_asked = False
         self._is_answered = asyncio.Event()
         self._audio: ReceivedAudio | None = None
@@ -129,11 +140,21 @@ class Speech:
         return None if self._audio is None else self._audio.started
 
     @property
+    def audio(self) -> ReceivedAudio | None:
+        """What has come of its audio; None until it begins."""
+        return self._audio
+
+    @property
     def sample_rate_hz(self) -> int:
         """Rate of the PCM in Hz. Raises: `ClientError` while no audio has come."""
         if self._audio is None:
             raise ClientError("no audio has come yet")
         return self._audio.started.sample_rate_hz
+
+    @property
+    def sent_s(self) -> float | None:
+        """When its first text was sent, on the client's clock; None until then."""
+        return self._sent_s
 
     @property
     def is_over(self) -> bool:
@@ -149,15 +170,20 @@ class Speech:
 
     async def __aiter__(self) -> AsyncIterator[Pcm]:
         """Decoded samples `(n,)` float32, cut exactly. Raises: `ClientError` kinds."""
-        async for _, pcm in self._items():
+        async for _, pcm, _ in self._items():
             if len(pcm):
                 yield pcm
 
     async def frames(self) -> AsyncIterator[AudioFrame]:
         """The frames as they came, undecoded. Raises: `ClientError` kinds."""
-        async for frame, _ in self._items():
+        async for frame, _ in self.arrivals():
+            yield frame
+
+    async def arrivals(self) -> AsyncIterator[tuple[AudioFrame, float]]:
+        """The frames, and when each came on the client's clock. Raises: `ClientError` kinds."""
+        async for frame, _, received_s in self._items():
             if frame is not None:
-                yield frame
+                yield frame, received_s
 
     async def pcm(self) -> Pcm:
         """All samples `(n_samples,)` float32."""
@@ -186,7 +212,7 @@ class Speech:
                 OutputAudioPlayout(response_id=self.response.id, heard_ms=heard_s * 1000.0)
             )
 
-    async def _items(self) -> AsyncIterator[tuple[AudioFrame | None, Pcm]]:
+    async def _items(self) -> AsyncIterator[_Received]:
         while (item := await self._queue.get()) is not None:
             yield item
         self._queue.put_nowait(None)  # whoever iterates again gets the same end
@@ -249,12 +275,12 @@ class Speech:
     def on_frame(self, frame: AudioFrame, received_s: float) -> None:
         """A frame of its audio."""
         if self._audio is not None:
-            self._queue.put_nowait((frame, self._audio.push(frame, received_s)))
+            self._queue.put_nowait((frame, self._audio.push(frame, received_s), received_s))
 
-    def on_audio_done(self, event: OutputAudioDone) -> None:
+    def on_audio_done(self, event: OutputAudioDone, received_s: float) -> None:
         """No more frames."""
         if self._audio is not None:
-            self._queue.put_nowait((None, self._audio.finish(event)))
+            self._queue.put_nowait((None, self._audio.finish(event), received_s))
 
     def on_done(self, response: ResponseInfo, now_s: float) -> None:
         """The server's last word."""

@@ -22,9 +22,9 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from realtime.audio.opus import OpusDecoder
 from realtime.client.connect import lost_error, open_socket, speech_url
-from realtime.client.received_audio import Decoder, Pcm, ReceivedAudio
+from realtime.client.inlet import Inlet
+from realtime.client.received_audio import Pcm, ReceivedAudio, opus_decoder
 from realtime.client.spoken import ClientError, MakeDecoder, RefusedError
 from realtime.client.talked import Answer, Exchange, NoAnswerError, Turn, end_of_sound
 from realtime.conversation.events import (
@@ -46,7 +46,13 @@ from realtime.conversation.protocol import (
 )
 from realtime.errors import ProtocolError
 from realtime.events import BaseClientEvent, ErrorEvent, OutputAudioDone, OutputAudioStarted
-from realtime.frames import AudioFrame, encode_audio_frame, is_current, parse_audio_frame
+from realtime.frames import (
+    AudioCodec,
+    AudioFrame,
+    encode_audio_frame,
+    is_current,
+    parse_audio_frame,
+)
 from realtime.protocol import REALTIME_PATH, SPEECH_PATH, encode_event
 
 _Told = TypeVar("_Told")
@@ -65,10 +71,13 @@ class TalkClient:
         url: of the server, see `client_socket.speech_url`.
         rate_hz: of the samples that will be sent; one of `PcmRate`.
         codec: form of the answer's audio.
+        sent_codec: form of what `send_payload` sends; `send_pcm` needs `pcm16`.
         instructions: of the session.
         on_sound: called with an answer and its next decoded samples.
+        on_frame: called with an answer, its next frame, and when that came.
         on_cleared: called when an answer is to be silenced.
         make_decoder: of Opus packets.
+        is_decoding: False leaves frames as they come, for `on_frame`: no samples, no first sound.
 
     Raises:
         pydantic.ValidationError: by `connect`: the server takes no such rate.
@@ -79,13 +88,16 @@ class TalkClient:
         url: str,
         *,
         rate_hz: int,
-        codec: str = "opus",
+        codec: AudioCodec = "opus",
+        sent_codec: AudioCodec = "pcm16",
         instructions: str | None = None,
         on_sound: Callable[[Answer, Pcm], None] | None = None,
+        on_frame: Callable[[Answer, AudioFrame, float], None] | None = None,
         on_cleared: Callable[[Answer], None] | None = None,
         on_turn: Callable[[Turn], None] | None = None,
         on_done: Callable[[Answer], None] | None = None,
         make_decoder: MakeDecoder | None = None,
+        is_decoding: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.url = talk_url(url)
@@ -95,14 +107,17 @@ class TalkClient:
         self.n_stale_frames = 0
         self.session: ConversationInfo | None = None
         self._codec = codec
+        self._sent_codec = sent_codec
         self._instructions = instructions
         self._on_sound = on_sound
+        self._on_heard_frame = on_frame
         self._on_cleared = on_cleared
         self._on_turn = on_turn
         self._on_done = on_done
-        self._make_decoder = make_decoder or _opus_decoder
+        self._make_decoder = (make_decoder or opus_decoder) if is_decoding else None
         self._clock = clock
         self._socket: ClientConnection | None = None
+        self._inlet: Inlet | None = None
         self._reader: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._lost: ClientError | None = None
@@ -119,9 +134,10 @@ class TalkClient:
 
     async def connect(self) -> None:
         """Open the socket and settle the forms of audio. Raises: `ConnectError`, `RefusedError`."""
-        session = _session(self.rate_hz, self._codec, self._instructions)
+        session = _session(self.rate_hz, self._sent_codec, self._codec, self._instructions)
         self._socket = await open_socket(self.url, CONNECT_TIMEOUT_S)
-        self._reader = asyncio.create_task(self._read(self._socket))
+        self._inlet = Inlet(self._socket)
+        self._reader = asyncio.create_task(self._read(self._inlet))
         try:
             await self._send(ConversationUpdate(session=session))
             await self.until(lambda: self.session is not None, CONNECT_TIMEOUT_S)
@@ -138,21 +154,31 @@ class TalkClient:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reader
 
+    @property
+    def inlet(self) -> Inlet:
+        """What it reads from, for a test that stops reading or loses the connection."""
+        assert self._inlet is not None, "connected before"
+        return self._inlet
+
     def now_s(self) -> float:
         """The clock of all times here."""
         return self._clock()
 
     async def send_pcm(self, pcm: Pcm) -> None:
         """Send samples `(n,)` float32 as one frame of PCM16, now."""
-        assert self._socket is not None, "connected before"
         samples = np.round(np.clip(pcm, -1.0, 1.0) * 32767.0).astype("<i2")
+        await self.send_payload(samples.tobytes(), len(pcm))
+
+    async def send_payload(self, payload: bytes, n_samples: int) -> None:
+        """Send one frame of `sent_codec` that holds `n_samples` at `rate_hz`, now."""
+        assert self._socket is not None, "connected before"
         frame = AudioFrame(
-            codec="pcm16",
+            codec=self._sent_codec,
             response_number=0,
             media_time_ms=round(self._n_sent * 1000 / self.rate_hz),
-            payload=samples.tobytes(),
+            payload=payload,
         )
-        self._n_sent += len(pcm)
+        self._n_sent += n_samples
         try:
             await self._socket.send(encode_audio_frame(frame))
         except ConnectionClosed as closed:
@@ -244,11 +270,11 @@ class TalkClient:
         assert self._socket is not None, "connected before"
         await self._socket.send(encode_event(event))
 
-    async def _read(self, socket: ClientConnection) -> None:
+    async def _read(self, inlet: Inlet) -> None:
         lost: ClientError
         try:
             while True:
-                message = await socket.recv()
+                message = await inlet.next()
                 if isinstance(message, bytes):
                     self._on_frame(parse_audio_frame(message), self._clock())
                 else:
@@ -308,6 +334,8 @@ class TalkClient:
         for answer in reversed(self.answers):
             if is_current(frame.response_number, answer.info.number) and answer.audio is not None:
                 answer.last_frame_s = now_s
+                if self._on_heard_frame is not None:
+                    self._on_heard_frame(answer, frame, now_s)
                 if answer.cleared_s is None:
                     self._hear(answer, answer.audio.push(frame, now_s))
                 else:
@@ -332,10 +360,13 @@ def talk_url(url: str) -> str:
     return parts._replace(path=path).geturl()
 
 
-def _session(rate_hz: int, codec: str, instructions: str | None) -> ConversationPatch:
+def _session(
+    rate_hz: int, sent_codec: AudioCodec, codec: AudioCodec, instructions: str | None
+) -> ConversationPatch:
     given: dict[str, Any] = {} if instructions is None else {"instructions": instructions}
+    sent = {"type": "audio/pcm", "rate": rate_hz}
     given["audio"] = {
-        "input": {"format": {"type": "audio/pcm", "rate": rate_hz}},
+        "input": {"format": {"type": "audio/opus"} if sent_codec == "opus" else sent},
         "output": {"format": {"type": "audio/opus" if codec == "opus" else "audio/pcm"}},
     }
     return ConversationPatch.model_validate(given)
@@ -354,7 +385,3 @@ def _parse(message: str) -> ConversationServerEvent | None:
 def _tell(listener: Callable[[_Told], None] | None, told: _Told) -> None:
     if listener is not None:
         listener(told)
-
-
-def _opus_decoder(sample_rate_hz: int) -> Decoder:
-    return OpusDecoder(sample_rate_hz=sample_rate_hz)

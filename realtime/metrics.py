@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from engine.handle import EngineHandle
+from realtime.process_metrics import watch_process
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 TTFA_BUCKETS_S: Final = (
@@ -25,6 +26,7 @@ class GatewayMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
+        watch_process(registry)
         self.ttfa_s = Histogram(
             "parley_ttfa_seconds",
             "First text of a response to its first audio frame taken by the socket",

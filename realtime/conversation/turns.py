@@ -9,6 +9,8 @@ answer its number, and whatever comes later under an older number is void.
     idle --turn ended (agents that hear), client asks--> answering
 
 `waiting` exists for agents that answer the transcript: an empty one (a cough) is not answered.
+Turns that are spoken during an answer which may not be interrupted are kept; when it ends, and it
+is known what was said in all of them, one answer to all follows.
 """
 
 from __future__ import annotations
@@ -99,12 +101,11 @@ class TurnMachine:
         self._active: int | None = None
         self._heard: int | None = None
         self._is_user_speaking = False
-        self._waiting_turn: int | None = None
+        # Turns of which it is not known yet what was said, and whether any other is to be answered.
+        self._waiting: set[int] = set()
         self._waiting_since_s = 0.0
-        self._queued_turn: int | None = None
-        self._has_transcript: set[int] = set()
-        self._idle_since_s: float | None = None
         self._is_owed = False
+        self._idle_since_s: float | None = None
 
     @property
     def active(self) -> int | None:
@@ -124,8 +125,8 @@ class TurnMachine:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is said, made, played or waited for."""
-        states = (self._active, self._heard, self._waiting_turn, self._queued_turn)
-        return not self._is_user_speaking and all(one is None for one in states)
+        is_quiet = self._active is None and self._heard is None
+        return is_quiet and not self._is_user_speaking and not self._waiting
 
     # The user.
 
@@ -138,38 +139,34 @@ class TurnMachine:
         # The user goes on: one answer to all of it follows the end of this turn. It is owed even if
         # this speech turns out to be a cough, where nothing of the other was heard.
         is_unheard = self._active is not None and self._heard != self._active
-        self._is_owed |= is_unheard or self._waiting_turn is not None
-        self._is_owed |= self._queued_turn is not None
-        self._queued_turn = None
-        self._waiting_turn = None
+        self._is_owed |= is_unheard or bool(self._waiting)
+        self._waiting.clear()
         return self._stop("turn_detected")
 
     def on_speech_dropped(self) -> list[Action]:
         """The speech under way will not become a turn (buffer cleared, or committed by hand)."""
         self._is_user_speaking = False
-        return []
+        return self._answer_if_due()
 
     def on_turn_ended(self, turn: int, now_s: float) -> list[Action]:
         """The user has finished a turn; its transcript, if one is made, comes under `turn`."""
         self._is_user_speaking = False
         if not self.settings.creates:
             return []
-        if self._active is not None:
-            self._queued_turn = turn
-            return []
-        return self._begin(turn, now_s)
+        if self.needs_transcript:
+            self._waiting.add(turn)
+            self._waiting_since_s = now_s
+        else:
+            self._is_owed = True
+        return self._answer_if_due()
 
     def on_transcript(self, turn: int, *, is_empty: bool) -> list[Action]:
         """A turn's transcript is complete, or failed (`is_empty`: nothing to answer)."""
-        if turn == self._waiting_turn:
-            self._waiting_turn = None
-            return [] if is_empty and not self._is_owed else [self._start("turn")]
-        if turn == self._queued_turn:
-            if is_empty:
-                self._queued_turn = None
-            else:
-                self._has_transcript.add(turn)
-        return []
+        if turn not in self._waiting:
+            return []
+        self._waiting.discard(turn)
+        self._is_owed |= not is_empty
+        return self._answer_if_due()
 
     # The client's own wishes.
 
@@ -178,17 +175,15 @@ class TurnMachine:
         if self._active is not None:
             return [RefuseCreate(active_number=self._active)]
         # It stands for the one that was waiting; nobody wants two.
-        self._waiting_turn = self._queued_turn = None
         return [self._start("client")]
 
     def on_cancel(self, number: int | None) -> list[Action]:
         """The client cancels the answer `number`; None: whatever is under way."""
         if self._active is not None and number in (None, self._active):
-            self._queued_turn = None
+            self._forget_turns()
             return self._stop("client_cancelled")
-        if number is None and self._waiting_turn is not None:
+        if number is None and self._waiting:
             # It has no number yet that the client knows: it gets one, and ends with it.
-            self._waiting_turn = None
             return [self._start("client"), *self._stop("client_cancelled")]
         return [RefuseCancel()]
 
@@ -201,10 +196,7 @@ class TurnMachine:
         self._active = None
         if self._heard is None:
             self._start_idle(now_s)
-        if self._queued_turn is None:
-            return []
-        turn, self._queued_turn = self._queued_turn, None
-        return self._begin(turn, now_s)
+        return self._answer_if_due()
 
     def on_playout_started(self, number: int) -> list[Action]:
         """The client begins to hear an answer."""
@@ -222,10 +214,9 @@ class TurnMachine:
 
     def on_tick(self, now_s: float) -> list[Action]:
         """Time passes. To be called several times a second."""
-        patience_s = now_s - self._waiting_since_s
-        if self._waiting_turn is not None and patience_s >= TRANSCRIPT_PATIENCE_S:
-            self._waiting_turn = None
-            return []
+        if self._waiting and now_s - self._waiting_since_s >= TRANSCRIPT_PATIENCE_S:
+            self._waiting.clear()
+            return self._answer_if_due()
         idle_s = self.settings.idle_s
         if idle_s is None or self._idle_since_s is None or not self.is_idle:
             return []
@@ -234,25 +225,27 @@ class TurnMachine:
         self._idle_since_s = None
         return [TakeSilence(), self._start("idle")]
 
-    def _begin(self, turn: int, now_s: float) -> list[Action]:
-        has_transcript = turn in self._has_transcript
-        self._has_transcript.discard(turn)
-        if not self.needs_transcript or has_transcript:
-            # An earlier turn that still waits is answered by this one.
-            self._waiting_turn = None
-            return [self._start("turn")]
-        self._waiting_turn = turn
-        self._waiting_since_s = now_s
-        return []
+    def _answer_if_due(self) -> list[Action]:
+        """One answer to all that was said, once nothing is answered and all of it is known."""
+        if not self.settings.creates:
+            # It may have been switched off since.
+            self._forget_turns()
+        if self._active is not None or self._waiting or not self._is_owed:
+            return []
+        return [self._start("turn")]
 
     def _start(self, cause: Cause) -> StartAnswer:
         assert self._active is None, "every caller has looked"
         self._n_answers += 1
         self._active = self._n_answers
         self._idle_since_s = None
-        self._is_owed = False
-        self._has_transcript.clear()
+        self._forget_turns()
         return StartAnswer(number=self._active, cause=cause)
+
+    def _forget_turns(self) -> None:
+        """What was said so far has its answer, or is to have none."""
+        self._waiting.clear()
+        self._is_owed = False
 
     def _stop(self, reason: StopReason) -> list[Action]:
         """Silence first: that is what the user waits for."""

@@ -576,6 +576,29 @@ def test_interruption_can_be_switched_off():
     run(scenario)
 
 
+def test_all_that_is_said_during_an_answer_without_interruption_has_one_answer():
+    async def scenario():
+        vad = {"type": "server_vad", "interrupt_response": False}
+        audio = {"input": {**HANDS_FREE["input"], "turn_detection": vad}}
+        async with talk(ScriptedAgent(answer=None)) as here, here.client(audio=audio) as client:
+            reply = await speaking(here, client)
+            for words in ("one", "two", "", "three", ""):
+                here.agent.words = words
+                await client.turn()
+                await client.until_event(TRANSCRIPTION + "completed")
+            reply.end()
+            await client.done()
+            await until(lambda: len(here.agent.replies) == 2)
+            said = [text for text in texts(here.agent.replies[1].request) if text]
+            assert said[-3:] == ["one", "two", "three"]
+            here.agent.replies[1].end()
+            await client.done()
+            await client.settle()
+            assert len(here.agent.replies) == 2
+
+    run(scenario)
+
+
 def test_silence_after_an_answer_is_answered_after_the_idle_timeout():
     async def scenario():
         vad = {"type": "server_vad", "idle_timeout_ms": 5000}

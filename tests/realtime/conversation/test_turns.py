@@ -88,6 +88,10 @@ BY_TRANSCRIPT = {
         [SPEECH, TURN_1, SPEECH, TURN_2, CANCEL, EMPTY_2],
         [BY_CLIENT_1, CANCELLED_1],
     ),
+    "a question is answered where the speech that followed is dropped": (
+        [SPEECH, TURN_1, SPEECH, ("dropped",)],
+        [BY_TURN_1],
+    ),
     "asking stands for the answer that waits": (
         [SPEECH, TURN_1, CREATE, WORDS_1],
         [BY_CLIENT_1],
@@ -164,17 +168,65 @@ def test_sessions_without_interruption(name):
     assert play(TurnMachine(POLITE, needs_transcript=False), events) == expected
 
 
-@pytest.mark.parametrize("is_early", [True, False])
-def test_a_queued_turn_waits_for_its_transcript(is_early):
-    machine = TurnMachine(POLITE, needs_transcript=True)
-    assert play(machine, [CREATE, SPEECH, TURN_1]) == [BY_CLIENT_1]
-    early, late = ([WORDS_1], []) if is_early else ([], [WORDS_1])
-    assert play(machine, [*early, ENDED_1, *late]) == [BY_TURN_2]
+# For agents that answer the transcript, in sessions without interruption: what is said while the
+# first answer is heard.
+SAID_MEANWHILE = {
+    "its words come early": ([TURN_1, WORDS_1, ENDED_1], [BY_TURN_2]),
+    "its words come late": ([TURN_1, ENDED_1, WORDS_1], [BY_TURN_2]),
+    "a cough": ([TURN_1, EMPTY_1, ENDED_1], []),
+    "a cough, told late": ([TURN_1, ENDED_1, EMPTY_1], []),
+    "two turns have one answer": ([TURN_1, WORDS_1, TURN_2, WORDS_2, ENDED_1], [BY_TURN_2]),
+    "two turns, the words of the first come last": (
+        [TURN_1, TURN_2, WORDS_2, ENDED_1, WORDS_1],
+        [BY_TURN_2],
+    ),
+    "a cough after a question does not lose it": (
+        [TURN_1, WORDS_1, TURN_2, EMPTY_2, ENDED_1],
+        [BY_TURN_2],
+    ),
+    "a cough before a question does not lose it": (
+        [TURN_1, TURN_2, WORDS_2, EMPTY_1, ENDED_1],
+        [BY_TURN_2],
+    ),
+    "a cough that is known after the end": (
+        [TURN_1, WORDS_1, TURN_2, ENDED_1, EMPTY_2],
+        [BY_TURN_2],
+    ),
+    "two coughs": ([TURN_1, TURN_2, EMPTY_2, ENDED_1, EMPTY_1], []),
+    "a cancel drops all of them": (
+        [TURN_1, WORDS_1, TURN_2, CANCEL, WORDS_2],
+        [HUSH_1, CANCELLED_1],
+    ),
+}
 
 
-def test_a_queued_cough_is_not_answered():
+@pytest.mark.parametrize("name", SAID_MEANWHILE)
+def test_turns_during_an_answer_that_may_not_be_interrupted(name):
+    events, expected = SAID_MEANWHILE[name]
     machine = TurnMachine(POLITE, needs_transcript=True)
-    assert play(machine, [CREATE, SPEECH, TURN_1, EMPTY_1, ENDED_1]) == [BY_CLIENT_1]
+    assert play(machine, [CREATE, HEARD_1]) == [BY_CLIENT_1]
+    assert play(machine, events) == expected
+
+
+def test_a_second_question_before_the_first_is_known_leaves_one_answer_to_both():
+    """The second turn used to take the place of the first: if it was a cough, both were lost."""
+    machine = TurnMachine(POLITE, needs_transcript=True)
+    assert play(machine, [SPEECH, TURN_1, SPEECH, TURN_2, WORDS_1]) == []
+    assert play(machine, [EMPTY_2]) == [BY_TURN_1]
+
+
+def test_words_that_never_come_do_not_lose_the_others():
+    machine = TurnMachine(POLITE, needs_transcript=True)
+    assert play(machine, [TURN_1, TURN_2, WORDS_2]) == []
+    assert send(machine, ("tick",), TRANSCRIPT_PATIENCE_S) == [BY_TURN_1]
+
+
+def test_a_session_that_stops_answers_nothing_more():
+    machine = TurnMachine(TurnSettings(), needs_transcript=True)
+    play(machine, [SPEECH, TURN_1])
+    machine.settings = TurnSettings(creates=False)
+    assert play(machine, [WORDS_1]) == []
+    assert machine.is_idle
 
 
 def test_without_create_response_nothing_starts_by_itself():
@@ -288,3 +340,49 @@ def test_any_order_of_events(turn_settings, needs_transcript, events):
     assert send(machine, SPEECH, now_s) == []
     actions = send(machine, ("turn", 99), now_s) + send(machine, ("transcript", 99, False), now_s)
     assert [type(action) for action in actions] == [StartAnswer]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.booleans(),
+    st.lists(
+        st.one_of(
+            st.sampled_from(["turn", "playing", "ended"]),
+            st.tuples(st.integers(0, 3), st.booleans()),
+        ),
+        max_size=40,
+    ),
+)
+def test_nothing_that_was_said_stays_unanswered(interrupts, steps):
+    """Whatever comes in whatever order: every turn with words is followed by an answer."""
+    machine = TurnMachine(TurnSettings(interrupts=interrupts), needs_transcript=True)
+    open_turns: list[int] = []
+    unanswered: set[int] = set()
+    n_turns = 0
+
+    def take(actions: list) -> None:
+        if any(isinstance(action, StartAnswer) for action in actions):
+            unanswered.clear()
+
+    for step in steps:
+        match step:
+            case "turn":
+                n_turns += 1
+                take(send(machine, SPEECH))
+                open_turns.append(n_turns)
+                unanswered.add(n_turns)
+                take(send(machine, ("turn", n_turns)))
+            case "playing" if machine.active is not None:
+                take(send(machine, ("heard", machine.active)))
+            case "ended" if machine.active is not None:
+                take(send(machine, ("ended", machine.active)))
+            case (place, is_empty) if open_turns:
+                turn = open_turns.pop(place % len(open_turns))
+                if is_empty:
+                    unanswered.discard(turn)
+                take(send(machine, ("transcript", turn, is_empty)))
+    for turn in open_turns:
+        take(send(machine, ("transcript", turn, False)))
+    while machine.active is not None:
+        take(send(machine, ("ended", machine.active)))
+    assert not unanswered

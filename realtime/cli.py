@@ -1,5 +1,7 @@
 """The `parley` command: what is asked for and what is shown. `realtime.compose` joins the parts.
 
+`parley serve`, which has most to set, is in `realtime.serving`.
+
 Whatever goes wrong in a foreseen way is one line on standard error and an exit code above 0.
 """
 
@@ -7,32 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.markup import escape
 
-from engine.config import EngineConfig, Policy
+from engine.config import EngineConfig
 from engine.errors import EngineError
 from models.errors import ModelError
 from realtime.audio.files import AudioFileError, check_target
 from realtime.audio.opus import load_library
+from realtime.client.connect import REFUSALS
 from realtime.client.speech import DEFAULT_URL, ClientError, ConnectError
 from realtime.compose import Engines, running_engines
 from realtime.config import GatewayConfig
-from realtime.errors import GatewayError, ServerStartError
+from realtime.errors import GatewayError
 from realtime.events import OptionValue
 from realtime.frames import AudioCodec
+from realtime.serving import DEFAULT_MODEL, EPILOG, serve
 from realtime.terminal import doctor as checks
 from realtime.terminal.display import (
     err,
-    out,
     show_finding,
     show_models,
     show_report,
@@ -44,11 +45,7 @@ from realtime.terminal.say import say as say_through
 from realtime.terminal.sound import NoSoundError
 from realtime.terminal.talk import TalkReport, talk_by_file, talk_by_microphone
 
-if TYPE_CHECKING:
-    from realtime.agent.assemble import AgentConfig
-
 _Done = TypeVar("_Done")
-DEFAULT_MODEL = "pico"
 _EXPECTED = (GatewayError, EngineError, ModelError, ClientError, AudioFileError, NoSoundError)
 
 app = typer.Typer(
@@ -71,6 +68,13 @@ parley doctor  [dim]when something does not work[/]""",
 )
 
 Model = Annotated[str | None, typer.Option(help="Model that speaks; see: parley models")]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        envvar="PARLEY_API_KEY",
+        help="Key of the server. Better in the environment: others see a command line.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
 
 
@@ -84,61 +88,7 @@ def main() -> None:
         raise SystemExit(130) from None
 
 
-@app.command(
-    epilog="""parley serve
-
-parley serve --port 9000 --host 0.0.0.0  [dim]reachable from other machines[/]
-
-parley serve --model pico --max-streams 4  [dim]fewer at once, less memory[/]
-
-parley serve --llm-url http://127.0.0.1:8000/v1 --llm-model my-model  [dim]a bigger mind[/]"""
-)
-def serve(
-    model: Annotated[
-        list[str] | None, typer.Option(help="Model to serve; may be given several times.")
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8765,
-    threads: Annotated[int, typer.Option(min=1, help="torch threads of the engine.")] = 1,
-    max_streams: Annotated[int, typer.Option(min=1, help="Streams that speak at once.")] = 16,
-    policy: Annotated[
-        Policy, typer.Option(help="latency: first sound soon, no gaps. throughput: most speech.")
-    ] = "latency",
-    talk: Annotated[
-        bool | None,
-        typer.Option("--talk/--no-talk", help="Converse. Default: where what it needs is there."),
-    ] = None,
-    whisper: Annotated[
-        str, typer.Option(help="Speech to text: tiny.en, base, a folder or a hub name.")
-    ] = "tiny.en",
-    stt_url: Annotated[
-        str | None, typer.Option(help="OpenAI-compatible endpoint that transcribes instead.")
-    ] = None,
-    stt_model: Annotated[str, typer.Option(help="Model that it is asked for.")] = "whisper-1",
-    llm_url: Annotated[
-        str | None, typer.Option(help="OpenAI-compatible endpoint that writes the answers.")
-    ] = None,
-    llm_model: Annotated[str, typer.Option(help="Model that it is asked for.")] = "default",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
-) -> None:
-    """Start the server; Ctrl-C lets what is being spoken end, then stops."""
-    from realtime.server import run
-
-    _start_logging(logging.INFO if verbose else logging.WARNING)
-    gateway = GatewayConfig(host=host, port=port)
-    config = EngineConfig(max_streams=max_streams, policy=policy, max_queue=64)
-    load_library()
-    _check_port(gateway)
-    agents = None if talk is False else _agents(whisper, stt_url, stt_model, llm_url, llm_model)
-    with running_engines(
-        model or [DEFAULT_MODEL], config, threads, agents, must_talk=talk is True
-    ) as engines:
-        run(
-            engines.app(gateway),
-            on_ready=lambda bound: _announce(engines, host, bound),
-            on_stopping=lambda: err.print("Something is being spoken: Ctrl-C again cuts it short."),
-        )
-    err.print("Stopped.")
+app.command(epilog=EPILOG)(serve)
 
 
 @app.command(
@@ -170,6 +120,7 @@ def say(
         str | None,
         typer.Option(help=f"Server to speak through. Else {DEFAULT_URL}, else one for this call."),
     ] = None,
+    api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Speak one text, through a running server or one started for the call."""
@@ -184,7 +135,7 @@ def say(
     )
     if output is not None:
         check_target(output)
-    report = _say(url, request)
+    report = _say(url, api_key, request)
     if as_json:
         typer.echo(report.to_json())
     else:
@@ -211,19 +162,20 @@ def talk(
         str | None,
         typer.Option(help=f"Server to talk with. Else {DEFAULT_URL}, else one for this call."),
     ] = None,
+    api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Talk with a running server or one started for the call."""
     if source is None:
         if target is not None or as_json:
             raise typer.BadParameter("--out and --json need a question", param_hint="--in")
-        _talk(url, lambda at: talk_by_microphone(at, show_turn))
+        _talk(url, lambda at: talk_by_microphone(at, show_turn, api_key))
         return
     if target is not None:
         check_target(target)
     if not source.is_file():
         raise AudioFileError(f"no file {source}; give a recording of a question")
-    report: TalkReport = _talk(url, lambda at: talk_by_file(at, source, target))
+    report: TalkReport = _talk(url, lambda at: talk_by_file(at, source, target, api_key))
     if as_json:
         typer.echo(report.to_json())
     else:
@@ -264,12 +216,12 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _say(url: str | None, request: SayRequest) -> SayReport:
+def _say(url: str | None, api_key: str | None, request: SayRequest) -> SayReport:
     """Through the server at `url`; without one, through the default's, else one of our own."""
     try:
-        return asyncio.run(say_through(url or DEFAULT_URL, request))
-    except ConnectError:
-        if url is not None:
+        return asyncio.run(say_through(url or DEFAULT_URL, request, api_key))
+    except ConnectError as error:
+        if url is not None or error.status in REFUSALS:
             raise
     name = request.model or DEFAULT_MODEL
     err.print(f"No server at {DEFAULT_URL}: starting one for this call.", style="dim")
@@ -283,8 +235,8 @@ def _talk(url: str | None, work: Callable[[str], Coroutine[Any, Any, _Done]]) ->
     """As `_say`, with a server that converses."""
     try:
         return asyncio.run(work(url or DEFAULT_URL))
-    except ConnectError:
-        if url is not None:
+    except ConnectError as error:
+        if url is not None or error.status in REFUSALS:
             raise
     from realtime.agent.assemble import AgentConfig
 
@@ -308,58 +260,9 @@ async def _through_own(
         await server.shutdown()
 
 
-# What is shown.
-
-
-def _announce(engines: Engines, host: str, port: int) -> None:
-    shown = f"[{host}]" if ":" in host else host
-    out.print(f"Parley is ready: [bold]http://{shown}:{port}[/]")
-    for handle in engines.thread.handles:
-        spec = handle.spec
-        out.print(f"  {spec.name}: weights under {escape(spec.weights_licence)}", soft_wrap=True)
-    for name, licence in (engines.talk.licences if engines.talk else {}).items():
-        out.print(f"  {name}: weights under {escape(licence)}", soft_wrap=True)
-    if engines.no_talk:
-        out.print(f"  No conversation: {escape(engines.no_talk)}", style="yellow", soft_wrap=True)
-    word = "Talk to it in a browser" if engines.talk else "Open it in a browser"
-    out.print(f'  {word}, or: parley say "Hello."   Ctrl-C stops.', style="dim")
-    out.file.flush()
-
-
-def _start_logging(level: int) -> None:
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
-
-
 def _fail(message: str) -> NoReturn:
     err.print(f"[red]parley:[/] {escape(message)}", soft_wrap=True)
     raise SystemExit(1)
-
-
-# What is given.
-
-
-def _agents(
-    whisper: str, stt_url: str | None, stt_model: str, llm_url: str | None, llm_model: str
-) -> AgentConfig:
-    from realtime.agent.assemble import AgentConfig
-    from realtime.agent.endpoint import EndpointConfig
-
-    # Keys come from the environment: on a command line every user of the machine could read them.
-    key = os.environ.get("OPENAI_API_KEY")
-    return AgentConfig(
-        whisper=whisper,
-        stt=EndpointConfig(url=stt_url, model=stt_model, api_key=key) if stt_url else None,
-        llm=EndpointConfig(url=llm_url, model=llm_model, api_key=key) if llm_url else None,
-    )
-
-
-def _check_port(config: GatewayConfig) -> None:
-    """A port in use is found before weights are loaded."""
-    if config.port == 0:
-        return
-    finding = checks.check_port(config.host, config.port)
-    if finding.mark != "ok":
-        raise ServerStartError(f"port {config.port}: {finding.seen}; {finding.advice}")
 
 
 def _options(pairs: Sequence[str]) -> dict[str, OptionValue]:

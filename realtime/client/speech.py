@@ -83,6 +83,7 @@ class SpeechClient:
     Args:
         url: of the server, e.g. `ws://127.0.0.1:8765`.
         session: settings of the session (model, voice, language, options, output); None: defaults.
+        api_key: that the server wants, if it wants one.
         is_decoding: False leaves the packets undecoded (`Speech.frames` only).
         open_timeout_s: longest wait for the connection.
         clock: monotonic seconds.
@@ -93,6 +94,7 @@ class SpeechClient:
         url: str = DEFAULT_URL,
         *,
         session: SessionPatch | None = None,
+        api_key: str | None = None,
         is_decoding: bool = True,
         open_timeout_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
@@ -101,6 +103,7 @@ class SpeechClient:
         self.session: SessionInfo | None = None
         self.n_stale_frames = 0
         self._patch = session
+        self._api_key = api_key
         self._make_decoder: MakeDecoder | None = opus_decoder if is_decoding else None
         self._open_timeout_s = open_timeout_s
         self._clock = clock
@@ -131,7 +134,7 @@ class SpeechClient:
             ConnectError: nobody answers, or not with this protocol.
             RefusedError: the session's settings were refused; the socket is closed again.
         """
-        self._socket = await open_socket(self.url, self._open_timeout_s)
+        self._socket = await open_socket(self.url, self._open_timeout_s, self._api_key)
         created = self._new_update("session.created")
         self._inlet = Inlet(self._socket)
         self._reader = asyncio.create_task(
@@ -307,9 +310,16 @@ class SyncSpeech:
 class SyncSpeechClient:
     """Blocking form of `SpeechClient`, which it runs on an event loop in a thread of its own."""
 
-    def __init__(self, url: str = DEFAULT_URL, *, session: SessionPatch | None = None) -> None:
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        session: SessionPatch | None = None,
+        api_key: str | None = None,
+    ) -> None:
         self._url = url
         self._session = session
+        self._api_key = api_key
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="speech client", daemon=True)
         self._client: SpeechClient | None = None
@@ -343,7 +353,7 @@ class SyncSpeechClient:
         return SyncSpeech(speech, self._run)
 
     async def _open(self) -> SpeechClient:
-        client = SpeechClient(self._url, session=self._session)
+        client = SpeechClient(self._url, session=self._session, api_key=self._api_key)
         await client.connect()
         return client
 

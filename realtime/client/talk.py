@@ -70,6 +70,7 @@ class TalkClient:
     Args:
         url: of the server, see `client_socket.speech_url`.
         rate_hz: of the samples that will be sent; one of `PcmRate`.
+        api_key: that the server wants, if it wants one.
         codec: form of the answer's audio.
         sent_codec: form of what `send_payload` sends; `send_pcm` needs `pcm16`.
         instructions: of the session.
@@ -88,6 +89,7 @@ class TalkClient:
         url: str,
         *,
         rate_hz: int,
+        api_key: str | None = None,
         codec: AudioCodec = "opus",
         sent_codec: AudioCodec = "pcm16",
         instructions: str | None = None,
@@ -106,6 +108,7 @@ class TalkClient:
         self.answers: list[Answer] = []
         self.n_stale_frames = 0
         self.session: ConversationInfo | None = None
+        self._api_key = api_key
         self._codec = codec
         self._sent_codec = sent_codec
         self._instructions = instructions
@@ -135,7 +138,7 @@ class TalkClient:
     async def connect(self) -> None:
         """Open the socket and settle the forms of audio. Raises: `ConnectError`, `RefusedError`."""
         session = _session(self.rate_hz, self._sent_codec, self._codec, self._instructions)
-        self._socket = await open_socket(self.url, CONNECT_TIMEOUT_S)
+        self._socket = await open_socket(self.url, CONNECT_TIMEOUT_S, self._api_key)
         self._inlet = Inlet(self._socket)
         self._reader = asyncio.create_task(self._read(self._inlet))
         try:

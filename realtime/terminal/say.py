@@ -101,8 +101,8 @@ class SayReport:
         return json.dumps(asdict(self), indent=2)
 
 
-async def say(url: str, request: SayRequest) -> SayReport:
-    """Speak `request.text` through the server at `url`.
+async def say(url: str, request: SayRequest, api_key: str | None = None) -> SayReport:
+    """Speak `request.text` through the server at `url`, which may want a key.
 
     Raises:
         ClientError: no server, or it refuses.
@@ -110,7 +110,7 @@ async def say(url: str, request: SayRequest) -> SayReport:
     """
     if request.target is not None:
         check_target(request.target)
-    async with SpeechClient(url, session=request.session()) as client:
+    async with SpeechClient(url, session=request.session(), api_key=api_key) as client:
         speech = await client.speak(request.text)
         note = ""
         if request.target is None:

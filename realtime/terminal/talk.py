@@ -80,7 +80,9 @@ def read_question(path: Path) -> tuple[Pcm, int]:
     return np.concatenate([resampler.push(pcm), resampler.finish()]), MICROPHONE_HZ
 
 
-async def talk_by_file(url: str, question: Path, target: Path | None) -> TalkReport:
+async def talk_by_file(
+    url: str, question: Path, target: Path | None, api_key: str | None = None
+) -> TalkReport:
     """Ask what is in a file, at the pace of speech; write the answer to `target`.
 
     Raises:
@@ -90,7 +92,7 @@ async def talk_by_file(url: str, question: Path, target: Path | None) -> TalkRep
     if target is not None:
         check_target(target)
     pcm, rate_hz = await asyncio.to_thread(read_question, question)
-    async with TalkClient(url, rate_hz=rate_hz) as client:
+    async with TalkClient(url, rate_hz=rate_hz, api_key=api_key) as client:
         exchange = await client.ask(pcm)
         answer = exchange.answer
         spoken = answer.pcm()
@@ -124,7 +126,9 @@ def stages_ms(timing: AnswerTiming | None) -> dict[str, float]:
     return {name: round(value, 1) for name, value in named.items() if value is not None}
 
 
-async def talk_by_microphone(url: str, show: Callable[[str, str], None]) -> None:
+async def talk_by_microphone(
+    url: str, show: Callable[[str, str], None], api_key: str | None = None
+) -> None:
     """Converse until cancelled; `show(who, text)` is given every turn.
 
     The terminal has no echo cancellation: the loudspeaker's sound may come back by the microphone.
@@ -147,6 +151,7 @@ async def talk_by_microphone(url: str, show: Callable[[str, str], None]) -> None
     client = TalkClient(
         url,
         rate_hz=MICROPHONE_HZ,
+        api_key=api_key,
         on_sound=speaker.on_sound,
         on_cleared=lambda _: speaker.clear(),
         on_turn=on_turn,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -12,9 +14,9 @@ from typer.testing import CliRunner
 from engine.errors import EngineConfigError
 from engine.thread import EngineThread
 from models.errors import WeightError
-from realtime import cli
+from realtime import cli, serving
 from realtime.audio.files import read_audio
-from realtime.client.speech import RefusedError
+from realtime.client.speech import ConnectError, RefusedError
 from realtime.errors import OpusMissingError
 from realtime.terminal import doctor
 from realtime.terminal.doctor import Finding
@@ -113,7 +115,7 @@ def test_a_foreseen_fault_is_one_line_and_exit_code_1(monkeypatch, capsys, error
 
 
 def test_a_port_in_use_is_found_before_weights_are_loaded(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "running_engines", lambda *_, **__: pytest.fail("weights were loaded"))
+    no_weights(monkeypatch)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -122,8 +124,107 @@ def test_a_port_in_use_is_found_before_weights_are_loaded(monkeypatch, capsys):
     assert f"parley serve --port {port + 1}" in capsys.readouterr().err
 
 
+def no_weights(monkeypatch) -> None:
+    """Fail where a model would be loaded."""
+    fail = pytest.fail
+    monkeypatch.setattr(serving, "running_engines", lambda *_, **__: fail("weights were loaded"))
+
+
+KEY = "a-key-of-16-or-more"
+
+
+@pytest.mark.parametrize(
+    ("args", "keys", "said"),
+    [
+        (["--host", "0.0.0.0"], "", "no API keys are set: give --api-keys FILE"),
+        (["--api-keys", "{folder}/none"], "", "API keys cannot be read from {folder}/none"),
+        ([], "short", "PARLEY_API_KEYS, key 1: a key has 16 to 256 characters"),
+        (["--origin", "app.example"], "", "give scheme and host"),
+        (["--tls-cert", "{folder}/cert.pem"], "", "TLS needs both files"),
+        (["--tls-key", "{folder}/key.pem"], "", "TLS needs both files"),
+        (
+            ["--tls-cert", "{folder}/cert.pem", "--tls-key", "{folder}/key.pem"],
+            "",
+            "TLS certificate {folder}/cert.pem cannot be read",
+        ),
+        (["--idle-s", "0"], "", "idle_timeout_s is 0.0, must be above 0"),
+    ],
+)
+def test_who_may_come_in_is_settled_before_weights_are_loaded(
+    monkeypatch, capsys, tmp_path, args, keys, said
+):
+    no_weights(monkeypatch)
+    monkeypatch.setenv("PARLEY_API_KEYS", keys)
+    args = [arg.replace("{folder}", str(tmp_path)) for arg in args]
+    assert run_main(monkeypatch, "serve", "--port", "0", *args) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said.replace("{folder}", str(tmp_path)) in line
+
+
+def test_serve_hands_on_who_may_come_in(monkeypatch, tmp_path):
+    """From the command line to the settings of the gateway."""
+    files = tmp_path / "keys"
+    files.write_text(f"{KEY}\n")
+    files.chmod(0o600)
+    seen = []
+
+    @contextmanager
+    def engines(*_, **__):
+        yield SimpleNamespace(app=seen.append)
+
+    monkeypatch.setattr(serving, "running_engines", engines)
+    monkeypatch.setattr("realtime.server.run", lambda *_, **__: None)
+    monkeypatch.setenv("PARLEY_API_KEYS", "another-key-of-the-environment")
+    ran = invoke(
+        "serve", "--port", "0", "--host", "0.0.0.0", "--api-keys", str(files), "--trust-proxy",
+        "--origin", "https://App.example/", "--origin", "http://localhost:3000",
+        "--max-sessions", "9", "--max-per-key", "3", "--max-per-address", "2",
+        "--idle-s", "30", "--max-session-s", "600",
+    )  # fmt: skip
+    assert ran.exit_code == 0, ran.output
+    (config,) = seen
+    access = config.access
+    assert access.keys.id_of(KEY.encode())
+    assert access.keys.id_of(b"another-key-of-the-environment")
+    assert access.origins == ("https://app.example", "http://localhost:3000")
+    assert (access.trusts_proxy, access.is_insecure) == (True, False)
+    assert (access.max_open_per_key, access.max_open_per_address) == (3, 2)
+    assert (config.max_sessions, config.idle_timeout_s, config.max_session_s) == (9, 30.0, 600.0)
+
+
+@pytest.mark.parametrize("command", [["say", "x"], ["talk", "--in", "{question}"]])
+def test_a_server_that_wants_a_key_is_not_passed_over(monkeypatch, capsys, tmp_path, command):
+    """The call would be answered by another server, started for it, as if nothing were wrong."""
+    monkeypatch.setattr(cli, "running_engines", lambda *_, **__: pytest.fail("one was started"))
+    question = tmp_path / "question.wav"
+    question.touch()
+
+    async def refused(*_: object) -> None:
+        raise ConnectError("ws://x wants an API key; give it with PARLEY_API_KEY", 401)
+
+    for name in ("say_through", "talk_by_file"):
+        monkeypatch.setattr(cli, name, refused)
+    args = [arg.replace("{question}", str(question)) for arg in command]
+    assert run_main(monkeypatch, *args) == 1
+    assert "wants an API key" in capsys.readouterr().err
+
+
+def test_say_takes_the_key_from_the_environment(monkeypatch):
+    seen = []
+
+    def answer(*args: object) -> SayReport:
+        seen.append(args[1])
+        return report()
+
+    monkeypatch.setenv("PARLEY_API_KEY", KEY)
+    monkeypatch.setattr(cli, "_say", answer)
+    invoke("say", "x")
+    invoke("say", "x", "--api-key", "another")
+    assert seen == [KEY, "another"]
+
+
 def test_say_tells_the_figures(monkeypatch):
-    def answer(url, request):
+    def answer(url, api_key, request):
         assert request.options == {"speed": 2}
         return report(note="no sound device here", is_played=False)
 

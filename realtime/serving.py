@@ -1,0 +1,241 @@
+"""`parley serve`: what can be set, and what is said at the start. `realtime.cli` has the rest.
+
+`realtime.compose` joins the parts; what is wrong is found before weights are loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.markup import escape
+
+from engine.config import EngineConfig, Policy
+from realtime.access.config import AccessConfig
+from realtime.access.keys import KeyRing, keys_in, read_key_file
+from realtime.access.origins import checked_origin
+from realtime.access.tls import TlsFiles, server_context
+from realtime.audio.opus import load_library
+from realtime.compose import Engines, running_engines
+from realtime.config import GatewayConfig
+from realtime.errors import ConfigError, ServerStartError
+from realtime.terminal import doctor as checks
+from realtime.terminal.display import err, out
+
+if TYPE_CHECKING:
+    from realtime.agent.assemble import AgentConfig
+
+DEFAULT_MODEL: Final = "pico"
+KEYS_VARIABLE: Final = "PARLEY_API_KEYS"
+EPILOG: Final = """parley serve
+
+parley serve --port 9000 --host 0.0.0.0 --api-keys keys.txt  [dim]for other machines too[/]
+
+parley serve --model pico --max-streams 4  [dim]fewer at once, less memory[/]
+
+parley serve --llm-url http://127.0.0.1:8000/v1 --llm-model my-model  [dim]a bigger mind[/]"""
+
+_ACCESS: Final = "Who may come in (docs/security.md)"
+_TALK: Final = "Conversation"
+
+
+def serve(
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model to serve; may be given several times.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8765,
+    threads: Annotated[int, typer.Option(min=1, help="torch threads of the engine.")] = 1,
+    max_streams: Annotated[int, typer.Option(min=1, help="Streams that speak at once.")] = 16,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Sockets at once.")] = 256,
+    policy: Annotated[
+        Policy, typer.Option(help="latency: first sound soon, no gaps. throughput: most speech.")
+    ] = "latency",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
+    talk: Annotated[
+        bool | None,
+        typer.Option(
+            "--talk/--no-talk",
+            help="Converse. Default: where what it needs is there.",
+            rich_help_panel=_TALK,
+        ),
+    ] = None,
+    whisper: Annotated[
+        str,
+        typer.Option(
+            help="Speech to text: tiny.en, base, a folder or a hub name.", rich_help_panel=_TALK
+        ),
+    ] = "tiny.en",
+    stt_url: Annotated[
+        str | None,
+        typer.Option(
+            help="OpenAI-compatible endpoint that transcribes instead.", rich_help_panel=_TALK
+        ),
+    ] = None,
+    stt_model: Annotated[
+        str, typer.Option(help="Model that it is asked for.", rich_help_panel=_TALK)
+    ] = "whisper-1",
+    llm_url: Annotated[
+        str | None,
+        typer.Option(
+            help="OpenAI-compatible endpoint that writes the answers.", rich_help_panel=_TALK
+        ),
+    ] = None,
+    llm_model: Annotated[
+        str, typer.Option(help="Model that it is asked for.", rich_help_panel=_TALK)
+    ] = "default",
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"File of API keys, one a line. Or {KEYS_VARIABLE}.", rich_help_panel=_ACCESS
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Let others in without keys, if --host is not this machine.",
+            rich_help_panel=_ACCESS,
+        ),
+    ] = False,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Web site whose pages may use the server; may be given several times.",
+            rich_help_panel=_ACCESS,
+        ),
+    ] = None,
+    trust_proxy: Annotated[
+        bool,
+        typer.Option(
+            "--trust-proxy",
+            help="Take the client's address from a proxy's X-Forwarded-For.",
+            rich_help_panel=_ACCESS,
+        ),
+    ] = False,
+    max_per_key: Annotated[
+        int | None,
+        typer.Option(min=1, help="Requests and sockets of one key.", rich_help_panel=_ACCESS),
+    ] = None,
+    max_per_address: Annotated[
+        int | None,
+        typer.Option(min=1, help="The same of one address.", rich_help_panel=_ACCESS),
+    ] = None,
+    max_session_s: Annotated[
+        float, typer.Option(help="Longest conversation.", rich_help_panel=_ACCESS)
+    ] = 3600.0,
+    idle_s: Annotated[
+        float, typer.Option(help="A socket that says nothing goes.", rich_help_panel=_ACCESS)
+    ] = 60.0,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate in PEM form.", rich_help_panel=_ACCESS)
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Its private key.", rich_help_panel=_ACCESS)
+    ] = None,
+) -> None:
+    """Start the server; Ctrl-C lets what is being spoken end, then stops."""
+    from realtime.server import run
+
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+    access = AccessConfig(
+        keys=_keys(api_keys),
+        is_insecure=insecure,
+        origins=tuple(checked_origin(one) for one in origin or ()),
+        trusts_proxy=trust_proxy,
+        tls=_tls(tls_cert, tls_key),
+        max_open_per_key=max_per_key,
+        max_open_per_address=max_per_address,
+    )
+    gateway = GatewayConfig(
+        host=host,
+        port=port,
+        max_sessions=max_sessions,
+        max_session_s=max_session_s,
+        idle_timeout_s=idle_s,
+        access=access,
+    )
+    config = EngineConfig(max_streams=max_streams, policy=policy, max_queue=64)
+    load_library()
+    _check_port(gateway)
+    agents = None if talk is False else _agents(whisper, stt_url, stt_model, llm_url, llm_model)
+    with running_engines(
+        model or [DEFAULT_MODEL], config, threads, agents, must_talk=talk is True
+    ) as engines:
+        run(
+            engines.app(gateway),
+            on_ready=lambda bound: _announce(engines, gateway, bound),
+            on_stopping=lambda: err.print("Something is being spoken: Ctrl-C again cuts it short."),
+        )
+    err.print("Stopped.")
+
+
+# What is given.
+
+
+def _keys(path: Path | None) -> KeyRing:
+    """The keys of the file and of the environment. Raises: `ConfigError`."""
+    of_file = [] if path is None else read_key_file(path)
+    return KeyRing([*of_file, *keys_in(os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE)])
+
+
+def _tls(certificate: Path | None, key: Path | None) -> TlsFiles | None:
+    """The files, if they can be used. Raises: `ConfigError`."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise ConfigError("TLS needs both files: --tls-cert CERTIFICATE --tls-key KEY")
+    files = TlsFiles(certificate=certificate, key=key)
+    server_context(files)
+    return files
+
+
+def _agents(
+    whisper: str, stt_url: str | None, stt_model: str, llm_url: str | None, llm_model: str
+) -> AgentConfig:
+    from realtime.agent.assemble import AgentConfig
+    from realtime.agent.endpoint import EndpointConfig
+
+    # Keys come from the environment: on a command line every user of the machine could read them.
+    key = os.environ.get("OPENAI_API_KEY")
+    return AgentConfig(
+        whisper=whisper,
+        stt=EndpointConfig(url=stt_url, model=stt_model, api_key=key) if stt_url else None,
+        llm=EndpointConfig(url=llm_url, model=llm_model, api_key=key) if llm_url else None,
+    )
+
+
+def _check_port(config: GatewayConfig) -> None:
+    """A port in use is found before weights are loaded."""
+    if config.port == 0:
+        return
+    finding = checks.check_port(config.host, config.port)
+    if finding.mark != "ok":
+        raise ServerStartError(f"port {config.port}: {finding.seen}; {finding.advice}")
+
+
+# What is shown.
+
+
+def _announce(engines: Engines, config: GatewayConfig, port: int) -> None:
+    shown = f"[{config.host}]" if ":" in config.host else config.host
+    scheme = "http" if config.access.tls is None else "https"
+    out.print(f"Parley is ready: [bold]{scheme}://{shown}:{port}[/]")
+    for handle in engines.thread.handles:
+        spec = handle.spec
+        out.print(f"  {spec.name}: weights under {escape(spec.weights_licence)}", soft_wrap=True)
+    for name, licence in (engines.talk.licences if engines.talk else {}).items():
+        out.print(f"  {name}: weights under {escape(licence)}", soft_wrap=True)
+    if engines.no_talk:
+        out.print(f"  No conversation: {escape(engines.no_talk)}", style="yellow", soft_wrap=True)
+    if config.access.is_insecure and not config.access.keys:
+        out.print("  Everybody who can reach it may come in: no API keys are set.", style="yellow")
+    word = "Talk to it in a browser" if engines.talk else "Open it in a browser"
+    out.print(f'  {word}, or: parley say "Hello."   Ctrl-C stops.', style="dim")
+    out.file.flush()

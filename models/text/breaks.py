@@ -1,4 +1,7 @@
-"""`<break time="500ms"/>`: the only tag that text may carry. Pure, any thread."""
+"""Tags in text: `<break time="500ms"/>` is a pause, other tags of HTML and SSML are not read.
+
+Pure, any thread. What stands between angle brackets and is no known tag (`<name>`) is text.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,37 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from models.text.tables import word_set
+
 LONGEST_PAUSE_S: Final = 10.0
 """Longer pauses are cut to this: a request must not buy minutes of silence."""
-LONGEST_TAG: Final = 64
+DEFAULT_PAUSE_S: Final = 0.5
+"""Of a break that states no time that can be read. Source: SSML 1.1, 3.2.3 has it as medium."""
 
+_LINES: Final = word_set("br p div li ul ol dl dt dd tr table h1 h2 h3 h4 h5 h6 hr blockquote pre")
+"""What follows one of these tags stands on a line of its own."""
+_INLINE: Final = word_set(
+    """
+    a abbr article aside audio b big body button center cite code del details em figcaption figure
+    font footer form head header html i iframe img input ins kbd label link main mark meta nav
+    option q samp script section select small source span strike strong style sub summary sup svg
+    s tbody td template textarea tfoot th thead time title tt u var video wbr
+    break desc emphasis lang lexicon metadata paragraph phoneme prosody say-as sentence speak token
+    voice w
+    """
+)
+_NAMES: Final = _LINES | _INLINE
 _TAG: Final = re.compile(
-    r"""<break\s{0,8}\stime\s{0,4}=\s{0,4}(["'])\s{0,4}(\d{1,6}(?:\.\d{1,6})?|\.\d{1,6})\s{0,4}"""
-    r"""(ms|s)\s{0,4}\1\s{0,8}/?>""",
+    r"</?([A-Za-z][A-Za-z0-9-]{0,15})(?:[\s/][^<>\n]{0,240})?>|<!--[^<>\n]{0,240}>"
+)
+_OPEN_TAG: Final = re.compile(
+    r"<(?:/?(?:[A-Za-z][A-Za-z0-9-]{0,15}(?:[\s/][^<>\n]{0,240})?)?|!(?:-(?:-[^<>\n]{0,240})?)?)"
+)
+_NAME: Final = re.compile(r"</?([A-Za-z0-9-]*)")
+_TIME: Final = re.compile(
+    r"""\stime\s{0,4}=\s{0,4}(["']?)\s{0,4}(\d{1,6}(?:\.\d{1,6})?|\.\d{1,6})\s{0,4}(ms|s)\s{0,4}\1""",
     re.IGNORECASE,
 )
-_START: Final = "<break"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,36 +49,47 @@ class Pause:
     seconds: float
 
 
-def split_breaks(text: str) -> tuple[str | Pause, ...]:
-    """Spoken parts and pauses of `text`, in order; blank parts are left out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """A tag that ends at `end`. `pause`: of a break. `is_line`: a new line begins with it."""
 
-    A tag of another form stays in the text, where normalising drops its brackets.
+    end: int
+    pause: Pause | None = None
+    is_line: bool = False
+
+
+def find_tag(text: str, place: int, *, is_final: bool) -> Tag | bool | None:
+    """The tag that starts at `place`; None where there is none, False where more text may tell.
+
+    Args:
+        text: with `<` at `place`.
+        place: in it.
+        is_final: nothing follows `text`.
     """
-    parts: list[str | Pause] = []
-    start = 0
-    for tag in _TAG.finditer(text):
-        _append_text(parts, text[start : tag.start()])
-        scale = 1e-3 if tag.group(3).lower() == "ms" else 1.0
-        parts.append(Pause(seconds=min(float(tag.group(2)) * scale, LONGEST_PAUSE_S)))
-        start = tag.end()
-    _append_text(parts, text[start:])
-    return tuple(parts)
+    found = _TAG.match(text, place)
+    if found is None:
+        is_open = _OPEN_TAG.fullmatch(text, place) is not None
+        return False if is_open and not is_final and _may_be_known(text, place) else None
+    name = (found[1] or "").lower()
+    if found[1] and name not in _NAMES:
+        return None
+    pause = _pause(found[0]) if name == "break" and not found[0].startswith("</") else None
+    return Tag(end=found.end(), pause=pause, is_line=name in _LINES)
 
 
-def unfinished_break(text: str) -> int:
-    """Where a break tag that has not ended starts at the end of `text`; its length if none does.
-
-    For text that comes in pieces: hold back from here until more of it has come. Never more than
-    `LONGEST_TAG` characters.
-    """
-    start = text.rfind("<", max(0, len(text) - LONGEST_TAG))
-    if start < 0:
-        return len(text)
-    tail = text[start:].lower()
-    is_open = ">" not in tail and (_START.startswith(tail) or tail.startswith(_START))
-    return start if is_open else len(text)
+def _may_be_known(text: str, place: int) -> bool:
+    """Whether the name that starts behind `<` is that of a known tag, or may become one."""
+    found = _NAME.match(text, place)
+    name = found[1].lower() if found else ""
+    is_whole = found is not None and found.end() < len(text)
+    if is_whole and name:
+        return name in _NAMES
+    return any(known.startswith(name) for known in _NAMES)
 
 
-def _append_text(parts: list[str | Pause], text: str) -> None:
-    if text.strip():
-        parts.append(text)
+def _pause(tag: str) -> Pause:
+    found = _TIME.search(tag)
+    if found is None:
+        return Pause(seconds=DEFAULT_PAUSE_S)
+    scale = 1e-3 if found[3].lower() == "ms" else 1.0
+    return Pause(seconds=min(float(found[2]) * scale, LONGEST_PAUSE_S))

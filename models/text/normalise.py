@@ -11,10 +11,11 @@ import re
 from typing import Final
 
 from models.text.abbreviations import expand_abbreviations
+from models.text.addresses import speak_addresses
 from models.text.characters import plain_characters
 from models.text.errors import check_text
 from models.text.figures import speak_figures
-from models.text.markup import speak_addresses, strip_markup
+from models.text.markup import strip_markup
 from models.text.times import speak_times
 
 MAX_PASSES: Final = 6
@@ -69,8 +70,7 @@ def normalise(text: str) -> str:
 
 
 def _one_pass(text: str) -> str:
-    text = plain_characters(text)
-    text = strip_markup(text)
+    text = plain_characters(strip_markup(text))
     text = _ELLIPSIS.sub(". ", text)
     text = speak_addresses(text)
     text = expand_abbreviations(text)

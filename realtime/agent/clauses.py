@@ -6,17 +6,20 @@ end at a whole sentence, and the way back from audio to text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from realtime.config import TextLimits
-from realtime.speech.text_units import TextSegmenter, Unit, next_cut
+from realtime.speech.text_units import TextSegmenter, TextUnit, Unit, next_cut
 
 ANSWER_TEXT: Final = TextLimits(min_sentence=8, first_clause=14, max_unit=240)
 """Shorter than for text that is read aloud: somebody waits for the first clause, which a small text
 model writes in some 0.1 s; it plays for a second, in which the next one is made."""
 
-_WHOLE_SENTENCES: Final = TextLimits(min_sentence=1, first_clause=1_000_000, max_unit=1_000_000)
+LONGEST_SENTENCE: Final = 2000
+"""What is longer is taken for a sentence: it is not held until it ends."""
+_WHOLE_SENTENCES: Final = TextLimits(
+    min_sentence=1, first_clause=LONGEST_SENTENCE, max_unit=LONGEST_SENTENCE
+)
 _SENTENCE_ENDS: Final = ".!?…。！？"  # noqa: RUF001 - the full-width marks are meant
 _CLOSERS: Final = "\"')]”’»」』"  # noqa: RUF001 - the quotes are meant
 
@@ -32,6 +35,7 @@ class SentenceGate:
         self.is_looping = False
         self._text = ""
         self._n_passed = 0
+        self._may_end = False
         self._said: set[str] = set()
 
     def push(self, text: str) -> str:
@@ -39,6 +43,7 @@ class SentenceGate:
         if self.is_looping:
             return ""
         self._text += text
+        self._may_end |= _may_end(text) or len(self._text) > LONGEST_SENTENCE
         passed = ""
         while (place := self._sentence_end()) is not None:
             if not self._take(self._text[:place]):
@@ -46,6 +51,7 @@ class SentenceGate:
             passed += self._text[self._n_passed : place]
             self._text = self._text[place:]
             self._n_passed = max(0, self._n_passed - place)
+            self._may_end = _may_end(self._text)
         # White space passes too: by it the next stage knows that the sentence before has ended.
         place = self._n_blank if self._said else len(self._text)
         passed += self._text[self._n_passed : place]
@@ -73,6 +79,8 @@ class SentenceGate:
         return self._text.rstrip().rstrip(_CLOSERS).endswith(tuple(_SENTENCE_ENDS))
 
     def _sentence_end(self) -> int | None:
+        if not self._may_end:
+            return None
         text = self._text[self._n_blank :]
         place = next_cut(text, _WHOLE_SENTENCES, is_first=False, is_final=False)
         return None if place is None else self._n_blank + place
@@ -82,12 +90,9 @@ class SentenceGate:
         return len(self._text) - len(self._text.lstrip())
 
 
-@dataclass(frozen=True, slots=True)
-class _SpokenUnit:
-    """A unit by its place in the text."""
-
-    start: int
-    end: int
+def _may_end(text: str) -> bool:
+    """Whether a sentence may end in `text`: most pieces of one need no look at all of it."""
+    return any(one in text for one in _SENTENCE_ENDS + "\n")
 
 
 class SpokenPlaces:
@@ -99,8 +104,8 @@ class SpokenPlaces:
 
     def __init__(self, limits: TextLimits) -> None:
         self._cutter = TextSegmenter(limits)
-        self._text = ""
-        self._units: list[_SpokenUnit] = []
+        self._units: list[TextUnit] = []
+        self._n_characters = 0
 
     @property
     def n_units(self) -> int:
@@ -110,11 +115,11 @@ class SpokenPlaces:
     @property
     def n_characters(self) -> int:
         """Of the text."""
-        return len(self._text)
+        return self._n_characters
 
     def push(self, text: str) -> None:
         """More text."""
-        self._text += text
+        self._n_characters += len(text)
         self._add(self._cutter.push(text))
 
     def end(self) -> None:
@@ -124,16 +129,10 @@ class SpokenPlaces:
     def place_of(self, n_spoken: float) -> int:
         """The place in the text at which `n_spoken` characters of its units have been spoken."""
         for unit in self._units:
-            n_characters = unit.end - unit.start
-            if n_spoken < n_characters:
-                return unit.start + int(n_spoken) if n_spoken > 0 else unit.start
-            n_spoken -= n_characters
+            if n_spoken < len(unit.text):
+                return unit.place_of(max(0, int(n_spoken)))
+            n_spoken -= len(unit.text)
         return self._units[-1].end if self._units else 0
 
     def _add(self, units: list[Unit]) -> None:
-        for unit in units:
-            if isinstance(unit, str):
-                after = self._units[-1].end if self._units else 0
-                start = self._text.find(unit, after)
-                assert start >= 0, "a unit is a part of the text"
-                self._units.append(_SpokenUnit(start, start + len(unit)))
+        self._units += [unit for unit in units if isinstance(unit, TextUnit)]

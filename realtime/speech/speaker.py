@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -20,14 +18,16 @@ from engine.types import StreamFailed
 from models.errors import PlanError
 from models.spec import PlanRequest
 from models.text.breaks import Pause
-from realtime.bridge import EngineBridge, StreamFeed
+from realtime.bridge import EngineBridge
 from realtime.config import GatewayConfig
 from realtime.events import ErrorType
 from realtime.playout import PlayoutClock
 from realtime.settings import MAX_SEED, SpeechSettings, max_seconds, model_options
+from realtime.speech.segments import Segment, SpokenSegment, WordStream, speech_budget_s
+from realtime.speech.text_line import TextLine
 from realtime.speech.text_units import (
     TextSegmenter,
-    Unit,
+    TextUnit,
     WordHolder,
     is_speakable,
     pieces_of,
@@ -45,6 +45,8 @@ EMPTY_TEXT: Final = "empty_text"
 PROMPT_TOO_LONG: Final = "prompt_too_long"
 SEED_STEP: Final = 1_000_003
 """Units of one response draw differently, and the same again with the same seed."""
+SPEED_OPTION: Final = "speed"
+"""Of every model that can speak slower."""
 MAX_OPEN_STREAMS: Final = 2
 """The one that is being sent and the next: an engine that is far ahead must not fill our memory."""
 GUESSED_S_PER_CHARACTER: Final = 0.065
@@ -74,35 +76,6 @@ class ResponseFailedError(Exception):
         self.code = code
         self.message = message
         self.retry_after_s = retry_after_s
-
-
-@dataclass(slots=True, kw_only=True)
-class SpokenSegment:
-    """A unit that the engine speaks. `start_s`: where it starts in the response, once known."""
-
-    feed: StreamFeed
-    n_characters: int
-    start_s: float | None = None
-
-
-Segment = SpokenSegment | Pause
-
-
-@dataclass(slots=True)
-class _TextLine:
-    """Units that wait to be spoken."""
-
-    units: deque[Unit] = field(default_factory=deque)
-    is_ended: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def next(self) -> Unit | None:
-        while not self.units:
-            if self.is_ended:
-                return None
-            self.changed.clear()
-            await self.changed.wait()
-        return self.units.popleft()
 
 
 class Speaker:
@@ -142,12 +115,13 @@ class Speaker:
         # One stream for the whole text would be held to a listener's pace from end to end.
         self._is_streaming = bridge.spec.text_capacity > 0 and not is_eager
         self._cutter = WordHolder() if self._is_streaming else TextSegmenter(config.text)
-        self._line = _TextLine()
+        self._line = TextLine()
         self._segments: asyncio.Queue[Segment | None] = asyncio.Queue()
         self._open: list[SpokenSegment] = []
         self._has_ended = asyncio.Event()
         self._pauses_s = 0.0
         self._n_units = 0
+        self._n_characters = 0
         self._s_per_character = GUESSED_S_PER_CHARACTER
         self._is_eager = is_eager
         self._is_paced = settings.output.is_paced and not is_eager
@@ -166,12 +140,11 @@ class Speaker:
 
     def end(self) -> None:
         """No more text."""
-        self._line.is_ended = True
         self._put(self._cutter.flush())
+        self._line.end()
 
-    def _put(self, units: list[Unit]) -> None:
-        self._line.units.extend(units)
-        self._line.changed.set()
+    def _put(self, units: Sequence[TextUnit | str | Pause]) -> None:
+        self._line.put(one.text if isinstance(one, TextUnit) else one for one in units)
 
     @property
     def is_waiting_for_text(self) -> bool:
@@ -181,7 +154,7 @@ class Speaker:
     @property
     def is_out_of_text(self) -> bool:
         """Whether all text that came is with the engine, and more may come."""
-        return not (self._line.is_ended or self._line.units)
+        return self._line.is_waiting
 
     # Engine side.
 
@@ -198,7 +171,8 @@ class Speaker:
                 if isinstance(unit, Pause):
                     self._put_pause(unit)
                 else:
-                    await self._speak_unit(unit)
+                    await self._speak_unit(unit, self._n_characters)
+                    self._n_characters += len(unit)
         self._segments.put_nowait(None)
 
     async def next_segment(self) -> Segment | None:
@@ -222,6 +196,12 @@ class Speaker:
         if segment.n_characters and segment.feed.received_s:
             self._s_per_character = segment.feed.received_s / segment.n_characters
 
+    def cut(self, segment: SpokenSegment) -> None:
+        """A segment has lasted too long: its stream ends now, the next one is spoken."""
+        self._bridge.abort(segment.feed)
+        self._open.remove(segment)
+        self._has_ended.set()
+
     def set_paused(self, is_paused: bool) -> None:
         """The client reads too slowly, or does so no more."""
         self._is_paused = is_paused
@@ -240,7 +220,7 @@ class Speaker:
             self._bridge.abort(segment.feed)
         self._open.clear()
 
-    async def _speak_unit(self, unit: str) -> None:
+    async def _speak_unit(self, unit: str, n_before: int) -> None:
         """Open a stream for a unit, or for its halves: acronyms sound longer than they look."""
         try:
             plan = await self._plan(unit, is_final=True)
@@ -248,44 +228,47 @@ class Speaker:
             halves = split_unit(unit) if fault.code == PROMPT_TOO_LONG else ()
             if not halves:
                 raise
+            place = 0
             for half in halves:
-                await self._speak_unit(half)
+                place = unit.index(half, place)
+                await self._speak_unit(half, n_before + place)
+                place += len(half)
             return
         if plan is not None:
-            await self._open_segment(plan, len(unit))
+            segment = await self._open_segment(plan, len(unit), n_before)
+            segment.budget_s = self._budget_s(unit)
 
     async def _stream_words(self) -> None:
         """Feed a model that takes text while it speaks: one stream up to each pause."""
         capacity = self._bridge.spec.text_capacity
         text = ""
-        stream: tuple[StreamFeed, PromptPlan] | None = None
-        n_bytes = 0
+        stream: WordStream | None = None
         while (unit := await self._line.next()) is not None:
             for piece in [unit] if isinstance(unit, Pause) else pieces_of(unit, capacity // 2):
-                is_full = isinstance(piece, str) and n_bytes + len(piece.encode()) > capacity
-                if stream is not None and (is_full or isinstance(piece, Pause)):
+                if stream is not None and not stream.has_room(piece, capacity):
                     await self._extend(stream, "", is_final=True)
-                    stream, n_bytes = None, 0
+                    stream = None
                 if isinstance(piece, Pause):
                     self._put_pause(piece)
                 elif stream is not None:
                     await self._extend(stream, piece, is_final=False)
-                    n_bytes += len(piece.encode())
                 elif is_speakable(text := text + piece):
                     plan = await self._plan(text, is_final=False)
                     if plan is not None:
-                        n_bytes = len(text.encode())
-                        stream = (await self._open_segment(plan, 0), plan)
+                        segment = await self._open_segment(plan, 0, 0)
+                        stream = WordStream(segment, plan, text)
                     text = ""
         if stream is not None:
             await self._extend(stream, "", is_final=True)
 
-    async def _extend(
-        self, stream: tuple[StreamFeed, PromptPlan], text: str, *, is_final: bool
-    ) -> None:
-        feed, plan = stream
-        extend = partial(self._bridge.extend_text, feed, plan, text, is_final=is_final)
-        await self._ask_model(extend)
+    async def _extend(self, stream: WordStream, text: str, *, is_final: bool) -> None:
+        stream.text += text
+        if is_final:
+            stream.segment.budget_s = self._budget_s(stream.text)
+        feed, plan = stream.segment.feed, stream.plan
+        await self._ask_model(
+            partial(self._bridge.extend_text, feed, plan, text, is_final=is_final)
+        )
 
     async def _plan(self, text: str, *, is_final: bool) -> PromptPlan | None:
         """The prompt of a unit; None when the model finds nothing in it to speak."""
@@ -318,7 +301,13 @@ class Speaker:
             logger.exception("a model's planning failed")
             raise ResponseFailedError("model_error", f"planning failed: {error}") from error
 
-    async def _open_segment(self, plan: PromptPlan, n_characters: int) -> StreamFeed:
+    def _budget_s(self, text: str) -> float:
+        speed = self._settings.options.get(SPEED_OPTION, 1.0)
+        return speech_budget_s(text, speed if isinstance(speed, float | int) else 1.0)
+
+    async def _open_segment(
+        self, plan: PromptPlan, n_characters: int, n_before: int
+    ) -> SpokenSegment:
         await self._wait_turn()
         now_s = self._clock()
         seed = (self._seed + SEED_STEP * self._n_units) & MAX_SEED
@@ -335,12 +324,12 @@ class Speaker:
         except EngineStoppedError as error:
             raise ResponseFailedError("engine_stopped", str(error)) from None
         self._n_units += 1
-        segment = SpokenSegment(feed=feed, n_characters=n_characters)
+        segment = SpokenSegment(feed=feed, n_characters=n_characters, n_before=n_before)
         self._open.append(segment)
         if self._is_paused:
             self._bridge.set_paused(feed, is_paused=True)
         self._segments.put_nowait(segment)
-        return feed
+        return segment
 
     def _play_from_s(self, now_s: float, *, is_paced: bool) -> float | None:
         """When the next stream will be heard; None: it is waited for."""

@@ -14,7 +14,8 @@ from engine.types import Pcm, StreamFinished
 from models.spec import ModelSpec
 from models.text.breaks import Pause
 from realtime.config import GatewayConfig
-from realtime.speech.speaker import ResponseFailedError, Segment, Speaker, SpokenSegment, failure_of
+from realtime.speech.segments import Segment, SpokenSegment
+from realtime.speech.speaker import ResponseFailedError, Speaker, failure_of
 
 SILENCE_PIECE_S: Final = 1.0
 """A long pause comes in pieces, so that it can be cancelled and waits for a slow client."""
@@ -72,10 +73,13 @@ class SpokenAudio:
         if not isinstance(self._segment, SpokenSegment):
             return self._n_ended_characters
         segment = self._segment
-        given_s = self._n_samples / self._rate_hz - (segment.start_s or 0.0)
         whole_s = self._speaker.expected_s(segment)
-        part = min(1.0, given_s / whole_s) if whole_s > 0 else 0.0
-        return self._n_ended_characters + part * segment.n_characters
+        part = min(1.0, self._given_s(segment) / whole_s) if whole_s > 0 else 0.0
+        return segment.n_before + part * segment.n_characters
+
+    def _given_s(self, segment: SpokenSegment) -> float:
+        """Seconds of the segment that have been given."""
+        return self._n_samples / self._rate_hz - (segment.start_s or 0.0)
 
     async def _start_segment(self) -> bool:
         self._segment = await self._speaker.next_segment()
@@ -96,11 +100,21 @@ class SpokenAudio:
 
     async def _next_of_stream(self, segment: SpokenSegment) -> Pcm | None:
         pcm = await self._await_chunk(segment)
-        if pcm is not None:
+        is_over = pcm is not None and self._given_s(segment) >= segment.budget_s
+        if pcm is not None and not is_over:
             return pcm
-        feed = segment.feed
-        outcome = feed.outcome
-        self.n_frames += feed.n_samples // self._spec.frame.samples_per_frame
+        self.n_frames += segment.feed.n_samples // self._spec.frame.samples_per_frame
+        self._n_ended_characters = segment.n_before + segment.n_characters
+        if is_over:
+            self.n_units_cut += 1
+            self._speaker.cut(segment)
+        else:
+            self._end_stream(segment)
+        return None
+
+    def _end_stream(self, segment: SpokenSegment) -> None:
+        """Take the outcome of a stream that has given all its audio."""
+        outcome = segment.feed.outcome
         if not isinstance(outcome, StreamFinished):
             assert outcome is not None, "a feed without more chunks has ended"
             raise failure_of(outcome)
@@ -108,9 +122,7 @@ class SpokenAudio:
             raise ResponseFailedError("engine_aborted", "the engine ended the stream")
         self.n_prompt_rows += outcome.n_prompt_rows
         self.n_units_cut += outcome.reason == "length"
-        self._n_ended_characters += segment.n_characters
         self._speaker.on_ended(segment)
-        return None
 
     async def _await_chunk(self, segment: SpokenSegment) -> Pcm | None:
         while True:

@@ -2,7 +2,8 @@
 
 A unit is a sentence, a few short ones, or a part of a long one. Where units end depends on the
 whole text alone, never on the borders of the pieces it came in: a place is decided once all
-that could change it has come. `<break time="500ms"/>` becomes a pause between units.
+that could change it has come. Markup is not spoken (`models.text.markup`); each unit knows where
+in the written text its characters come from.
 """
 
 # ruff: noqa: RUF001 - the look-alike characters in this file are meant
@@ -11,21 +12,28 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
-from models.text.breaks import Pause, split_breaks, unfinished_break
+from models.text.breaks import Pause
+from models.text.markup import MarkupReader
+from models.text.plain import Part, Piece
 from realtime.config import TextLimits
-
-Unit = str | Pause
 
 DIGIT_COST: Final = 6
 """A digit is spoken as a word of about so many letters."""
 
+LONGEST_WORD: Final = 240
+"""A longer one is not held until it ends, for a model that takes text as it comes."""
+
 _WORD: Final = re.compile(r"[^\s。！？]*[。！？]+[」』）”’\"')\]]*|\S+")
 _BLANK: Final = re.compile(r"\s*")
+_LOOK_AHEAD: Final = 32
+"""What is looked at behind a full unit: a gap, and a few openers before what it begins with."""
 _CLOSERS: Final = "\"')]}»”’*_`~」』）"
 _OPENERS: Final = "\"'([{«“‘*_`~「『（"
-_OPENING: Final = re.compile(f"[{re.escape(_OPENERS)}]*")
+_OPENING: Final = re.compile(f"[{re.escape(_OPENERS)}]{{0,8}}")
 _STRONG: Final = "!?‽！？。"
 _CLAUSE: Final = ",;:—–、，；："
 _INNER: Final = frozenset(
@@ -46,6 +54,40 @@ _EITHER: Final = frozenset(
 """Before a full stop these end a sentence if what follows looks like the start of one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextUnit:
+    """Text that is spoken at once.
+
+    Args:
+        text: without markup, words parted by single blanks.
+        pieces: the same with the places at which they were written.
+    """
+
+    text: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def start(self) -> int:
+        """Where its first character was written."""
+        return self.pieces[0].start
+
+    @property
+    def end(self) -> int:
+        """Behind where its last character was written."""
+        return self.pieces[-1].end
+
+    def place_of(self, n_characters: int) -> int:
+        """Where what follows its first `n_characters` was written."""
+        for piece in self.pieces:
+            if n_characters < len(piece.text):
+                return piece.place_of(n_characters)
+            n_characters -= len(piece.text)
+        return self.end
+
+
+Unit = TextUnit | Pause
+
+
 class TextSegmenter:
     """Incremental cutter of one response's text.
 
@@ -55,52 +97,96 @@ class TextSegmenter:
 
     def __init__(self, limits: TextLimits) -> None:
         self._limits = limits
-        self._held = ""
-        self._text = ""
+        self._reader = MarkupReader()
+        self._text = PlainText()
         self._n_units = 0
 
     def push(self, text: str) -> list[Unit]:
         """More text. Returns the units that are sure now."""
-        self._held += text
-        place = unfinished_break(self._held)
-        ready, self._held = self._held[:place], self._held[place:]
-        return self._take(ready)
+        parts = self._reader.push(text)
+        # NOTE: a blank alone is no part, yet it may end a sentence.
+        return self._take(parts) + self._cut(is_parted=self._reader.is_parted)
 
     def flush(self) -> list[Unit]:
         """Everything that has come, cut as if the text ended here."""
-        ready, self._held = self._held, ""
-        return self._take(ready) + self._cut(is_final=True)
+        return self._take(self._reader.flush()) + self._cut(is_final=True)
 
-    def _take(self, ready: str) -> list[Unit]:
-        parts = split_breaks(ready)
-        if not any(isinstance(part, Pause) for part in parts):
-            # NOTE: not `parts`: blank text between words comes as its own piece and must stay.
-            self._text += ready
-            return self._cut(is_final=False)
+    def _take(self, parts: list[Part]) -> list[Unit]:
         units: list[Unit] = []
         for part in parts:
             if isinstance(part, Pause):
                 units += self._cut(is_final=True)
                 units.append(part)
             else:
-                self._text += part
-        return units + self._cut(is_final=False)
+                self._text.append(part)
+        return units
 
-    def _cut(self, *, is_final: bool) -> list[Unit]:
+    def _cut(self, *, is_parted: bool = False, is_final: bool = False) -> list[Unit]:
         units: list[Unit] = []
-        self._text = self._text.lstrip()
-        while self._text:
+        n_window = self._limits.max_unit + _LOOK_AHEAD
+        while text := self._text.head(n_window):
+            is_whole = len(self._text) == len(text)
             place = next_cut(
-                self._text, self._limits, is_first=self._n_units == 0, is_final=is_final
+                text,
+                self._limits,
+                is_first=self._n_units == 0,
+                is_final=is_final and is_whole,
+                is_parted=is_parted and is_whole,
             )
             if place is None:
                 break
-            unit = self._text[:place].rstrip()
-            self._text = self._text[place:].lstrip()
-            if is_speakable(unit):
+            unit = self._text.take(place)
+            if is_speakable(unit.text):
                 self._n_units += 1
                 units.append(unit)
         return units
+
+
+class PlainText:
+    """Plain text that waits to be cut, with the way back to where it was written."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[Piece] = deque()
+        self._n_characters = 0
+
+    def __len__(self) -> int:
+        """Characters that wait."""
+        return self._n_characters
+
+    def append(self, piece: Piece) -> None:
+        """More text; a gap before all other text is left out."""
+        if self._pieces or not piece.text.isspace():
+            self._pieces.append(piece)
+            self._n_characters += len(piece.text)
+
+    def head(self, n_characters: int) -> str:
+        """The first characters, or all there are."""
+        texts: list[str] = []
+        n_left = n_characters
+        for piece in self._pieces:
+            if n_left <= 0:
+                break
+            texts.append(piece.text[:n_left])
+            n_left -= len(piece.text)
+        return "".join(texts)
+
+    def take(self, n_characters: int) -> TextUnit:
+        """Give the first characters, and forget the gap behind them."""
+        taken: list[Piece] = []
+        while n_characters > 0:
+            piece = self._pieces.popleft()
+            if len(piece.text) > n_characters:
+                middle = piece.place_of(n_characters)
+                rest = Piece(piece.text[n_characters:], middle, piece.end)
+                self._pieces.appendleft(rest)
+                piece = Piece(piece.text[:n_characters], piece.start, middle)
+            n_characters -= len(piece.text)
+            self._n_characters -= len(piece.text)
+            taken.append(piece)
+        while self._pieces and self._pieces[0].text.isspace():
+            self._n_characters -= len(self._pieces.popleft().text)
+        pieces = tuple(one._replace(text=" ") if one.text.isspace() else one for one in taken)
+        return TextUnit(text="".join(one.text for one in pieces), pieces=pieces)
 
 
 class WordHolder:
@@ -110,40 +196,43 @@ class WordHolder:
     """
 
     def __init__(self) -> None:
+        self._reader = MarkupReader()
         self._held = ""
 
-    def push(self, text: str) -> list[Unit]:
-        """More text. Returns what ends at white space, and pauses."""
-        self._held += text
-        place = unfinished_break(self._held)
-        ready, rest = self._held[:place], self._held[place:]
-        parts: list[Unit] = list(split_breaks(ready))
-        tail = ready
-        if any(isinstance(part, Pause) for part in parts):
-            last = parts[-1]
-            tail = last if isinstance(last, str) else ""
-            parts = parts[:-1] if tail else parts
-        else:
-            parts = []
-        whole = tail[: _last_word(tail)]
-        whole = whole if whole.strip() else ""
-        self._held = tail[len(whole) :] + rest
-        return [*parts, whole] if whole else parts
+    def push(self, text: str) -> list[str | Pause]:
+        """More text. Returns the words behind which white space has come, and pauses."""
+        return self._take(self._reader.push(text), is_whole=self._reader.is_parted)
 
-    def flush(self) -> list[Unit]:
+    def flush(self) -> list[str | Pause]:
         """Everything that has come."""
-        ready, self._held = self._held, ""
-        return list(split_breaks(ready))
+        return self._take(self._reader.flush(), is_whole=True)
+
+    def _take(self, parts: list[Part], *, is_whole: bool) -> list[str | Pause]:
+        words: list[str | Pause] = []
+        texts = [self._held]
+        for part in parts:
+            if isinstance(part, Piece):
+                texts.append(" " if part.text.isspace() else part.text)
+                continue
+            words += [*filter(str.strip, ["".join(texts)]), part]
+            texts = []
+        text = "".join(texts)
+        place = len(text) if is_whole else _last_word(text)
+        self._held = text[place:]
+        return [*words, *filter(str.strip, [text[:place]])]
 
 
-def next_cut(text: str, limits: TextLimits, *, is_first: bool, is_final: bool) -> int | None:
+def next_cut(
+    text: str, limits: TextLimits, *, is_first: bool, is_final: bool, is_parted: bool = False
+) -> int | None:
     """Where the first unit of `text` ends; None when that cannot be said yet.
 
     Args:
-        text: without leading white space and without break tags.
+        text: without leading white space.
         limits: lengths.
         is_first: nothing has been spoken yet, so a clause will do.
         is_final: nothing follows `text`.
+        is_parted: what follows `text` is white space.
     """
     cost = 0
     last_word: int | None = None
@@ -152,7 +241,7 @@ def next_cut(text: str, limits: TextLimits, *, is_first: bool, is_final: bool) -
         word_cost = _cost(word.group())
         if cost + word_cost > limits.max_unit:
             return last_clause or last_word or _cut_word(text, limits.max_unit)
-        if word.end() == len(text) and not is_final:
+        if word.end() == len(text) and not (is_final or is_parted):
             return None
         cost += word_cost + 1
         last_word = word.end()
@@ -201,15 +290,13 @@ def is_speakable(text: str) -> bool:
 def _verdict(text: str, word: re.Match[str], *, is_final: bool) -> str | None:
     """What ends with `word`: `sentence`, `clause` or `word`; None when more text is needed.
 
-    Something follows the word, or the text is final.
+    White space follows the word, or the text is final.
     """
-    next_start = _BLANK.match(text, word.end()).end()  # type: ignore[union-attr] # matches nothing too
-    is_open = next_start == len(text) and not is_final
-    n_lines = text.count("\n", word.end(), next_start)
-    if n_lines >= 2:
+    blank = _BLANK.match(text, word.end())
+    assert blank is not None, "the pattern matches nothing too"
+    next_start = blank.end()
+    if text.count("\n", word.end(), next_start) >= 2:
         return "sentence"
-    if is_open and n_lines:
-        return None
     core = word.group().rstrip(_CLOSERS)
     if not core:
         return "word"
@@ -271,4 +358,5 @@ def _cut_word(text: str, max_cost: int) -> int:
 
 def _last_word(text: str) -> int:
     """Where the last, perhaps unfinished word of `text` starts."""
-    return next((n for n in range(len(text) - 1, -1, -1) if text[n].isspace()), 0)
+    place = text.rfind(" ")
+    return max(place, len(text) - LONGEST_WORD, 0)

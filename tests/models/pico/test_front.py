@@ -24,7 +24,7 @@ def _say(text: str) -> str:
         ("a lot to eat, to go to.", "ɐ lˈɑːt tʊ ˈiːt, tə ɡˌoʊ tˈuː."),
         ("Vitamin A", "vˈaɪɾəmən ˈeɪ."),
         ("A dog", "ɐ dˈɔːɡ."),
-        ("a|b", "ˈeɪ bˈiː."),
+        ("a|b", "ˈeɪ, bˈiː."),
         ("I am.", "ˈaɪ ˈæm."),
         ("NASA and the FBI", "nˈæsə ænd ðɪ ˌɛfbˌiːˈaɪ."),
         ("the US and us", "ðə jˌuːˈɛs ænd ʌs."),

@@ -1,45 +1,63 @@
-"""Break tags become pauses; other tags stay text; a tag may come in pieces."""
+"""Break tags become pauses, known tags are dropped, what is no tag is text."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from models.text.breaks import LONGEST_TAG, Pause, split_breaks, unfinished_break
+from models.text.breaks import DEFAULT_PAUSE_S, Pause, find_tag
+from models.text.markup import MarkupReader
+from models.text.plain import Piece
+
+
+def read(text: str) -> list[str | Pause]:
+    """Plain text and pauses."""
+    reader = MarkupReader()
+    read: list[str | Pause] = []
+    for part in [*reader.push(text), *reader.flush()]:
+        if isinstance(part, Piece) and read and isinstance(read[-1], str):
+            read[-1] += part.text
+        else:
+            read.append(part.text if isinstance(part, Piece) else part)
+    return read
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
+    ("text", "expected"),
     [
-        ('Wait<break time="500ms"/>now.', ("Wait", Pause(seconds=0.5), "now.")),
-        ("a <break time='1.5s' /> b", ("a ", Pause(seconds=1.5), " b")),
-        ('<BREAK TIME="2s">', (Pause(seconds=2.0),)),
-        ('<break time="90s"/>', (Pause(seconds=10.0),)),
-        ("no tag", ("no tag",)),
-        ("<b>bold</b>", ("<b>bold</b>",)),
-        ('<break time="soon"/>', ('<break time="soon"/>',)),
-        ("<break time=500ms/>", ("<break time=500ms/>",)),
-        ("  ", ()),
+        ('Wait<break time="500ms"/>now.', ["Wait", Pause(seconds=0.5), "now."]),
+        ("a <break time='1.5s' /> b", ["a", Pause(seconds=1.5), "b"]),
+        ('<BREAK TIME="2s">', [Pause(seconds=2.0)]),
+        ("<break time=500ms/>", [Pause(seconds=0.5)]),
+        ('<break time="90s"/>', [Pause(seconds=10.0)]),
+        ('<break time="soon"/>', [Pause(seconds=DEFAULT_PAUSE_S)]),
+        ("a<break/>b", ["a", Pause(seconds=DEFAULT_PAUSE_S), "b"]),
+        ("a <break strength='weak'></break> b", ["a", Pause(seconds=DEFAULT_PAUSE_S), "b"]),
+        ("no tag", ["no tag"]),
+        ("<b>bold</b>face", ["boldface"]),
+        ("<p>One</p><p>Two</p>", ["One.\n\nTwo"]),
+        ('<speak><prosody rate="slow">Hi</prosody></speak>', ["Hi"]),
+        ('an <a href="https://x.org/y">anchor</a>.', ["an anchor."]),
+        ("so <!-- not this --> it is", ["so it is"]),
+        ("write <name> here", ["write name here"]),
+        ("see <https://x.org/y>", ["see x.org"]),
+        ("a < b, c<d, 3 < 5 and 6>2", ["a b, c d, 3 < 5 and 6>2"]),
+        ("open <b and <break time='1s'", ["open b and break time='1s'"]),
+        ("```\na <b> c\n```", ["a b c"]),
+        ("  ", []),
     ],
 )
-def test_only_well_formed_break_tags_are_pauses(text: str, parts: tuple[str | Pause, ...]) -> None:
-    assert split_breaks(text) == parts
+def test_what_is_read_of_tags(text: str, expected: list[str | Pause]) -> None:
+    assert read(text) == expected
 
 
-def test_a_tag_in_pieces_is_held_back_from_its_start() -> None:
-    text = 'Wait <break time="300ms"/> now.'
-    start = text.index("<")
-    for size in range(start + 1, text.index(">") + 1):
-        assert unfinished_break(text[:size]) == start
-    assert unfinished_break(text[: text.index(">") + 1]) == text.index(">") + 1
+def test_a_tag_in_pieces_waits_for_its_end_and_nothing_else_does() -> None:
+    tag = '<break time="300ms"/>'
+    for size in range(1, len(tag)):
+        assert find_tag(tag[:size], 0, is_final=False) is False
+    assert find_tag("<breaker", 0, is_final=False) is None
+    assert find_tag("<3", 0, is_final=False) is None
+    assert find_tag("<bold and", 0, is_final=False) is None
 
 
-@pytest.mark.parametrize("text", ["", "3 < 5", "a <c", "done>", "<break" + "x" * 100])
-def test_text_that_starts_no_tag_is_not_held(text: str) -> None:
-    assert unfinished_break(text) == len(text)
-
-
-@given(st.text(alphabet="<>break /tim='\"50s", max_size=120))
-def test_never_more_than_a_tag_is_held(text: str) -> None:
-    assert 0 <= len(text) - unfinished_break(text) <= LONGEST_TAG
+def test_an_endless_tag_is_not_held_for_ever() -> None:
+    assert find_tag("<break " + "x" * 300, 0, is_final=False) is None

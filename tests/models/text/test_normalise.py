@@ -103,7 +103,7 @@ CASES = [
     ("rock 'n' roll", "rock n roll"),
     ("a — b – c... d?!", "a, b, c. d?"),
     ("All set 👍🏽 see you", "All set see you"),
-    ("a|b \\x {y} <tag>", "a b x y tag"),
+    ("a|b \\x {y} <tag>", "a, b x y tag"),
     ("R&D @ 50 %", "R and D at fifty percent"),
 ]  # fmt: skip
 

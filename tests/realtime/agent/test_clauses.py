@@ -87,7 +87,7 @@ def test_a_cut_takes_from_the_end_alone(pieces):
     ],
 )
 def test_the_first_unit_of_an_answer_is_short(text: str, first: str):
-    assert TextSegmenter(ANSWER_TEXT).push(text + " ")[0] == first
+    assert TextSegmenter(ANSWER_TEXT).push(text + " ")[0].text == first
 
 
 def test_places_follow_the_units():

@@ -3,8 +3,12 @@
 import asyncio
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from models.errors import PlanError
-from tests.fakes import fake_spec, tone
+from realtime.speech.segments import speech_budget_s
+from tests.fakes import RATE_HZ, fake_spec, tone
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
 from tests.realtime.test_wire_cases import closed
 
@@ -199,5 +203,40 @@ def test_audio_is_bounded_however_much_is_asked():
         async with gateway(replace(FAST_CONFIG, max_audio_s=1.0)) as here:
             spoken = await say(here, '<break time="10s"/>' * 3)
             assert (spoken.status, spoken.n_samples) == ("incomplete", 24_000)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("spec", [fake_spec(), STREAMING], ids=["units", "stream"])
+def test_a_model_that_never_stops_is_cut_and_the_next_unit_is_spoken(spec, monkeypatch):
+    """A minute of gibberish was sent for three words, as long as the model said more."""
+    first, second = "This one is lost.", "This one is not."
+
+    async def scenario():
+        async with gateway(spec=spec, chunk_samples=RATE_HZ // 10, step_s=0.001) as here:
+            endless = np.zeros(600 * RATE_HZ, np.float32)
+            monkeypatch.setattr(
+                here.engine, "tone", lambda text: endless if first in text else tone(text)
+            )
+            spoken = await say(here, f"{first}<break time='0.1s'/>{second}")
+            assert spoken.done["status"] == "incomplete"
+            assert spoken.done["status_details"]["reason"] == "max_frames"
+            n_rest = len(tone(second)) + RATE_HZ // 10
+            lasted_s = (spoken.n_samples - n_rest) / RATE_HZ
+            assert 0 <= lasted_s - speech_budget_s(first, 1.0) < 0.2
+            lost = here.engine.streams[0]
+            await until(lambda: lost.is_over)
+            assert lost.is_aborted
+
+    run(scenario)
+
+
+def test_a_model_that_waits_for_words_is_not_cut_before_it_has_them_all(monkeypatch):
+    async def scenario():
+        async with gateway(spec=STREAMING) as here:
+            n_samples = round(speech_budget_s("Well,", 1.0) * RATE_HZ) + RATE_HZ // 2
+            monkeypatch.setattr(here.engine, "tone", lambda text: np.zeros(n_samples, np.float32))
+            spoken = await say(here, "Well, ", "here I am.")
+            assert (spoken.status, spoken.n_samples) == ("completed", n_samples)
 
     run(scenario)

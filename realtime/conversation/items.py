@@ -83,11 +83,14 @@ class Conversation:
 
     @property
     def is_last_silent(self) -> bool:
-        """Whether the newest item is of a user who said nothing."""
+        """Whether the newest item is of a user who said nothing, and there is no question before."""
         last = self._items[-1] if self._items else None
-        if last is None or last.kind != "message" or last.role != "user":
+        if last is None or last.kind != "message" or last.role != "user" or _message(last):
             return False
-        return all(part.audio is None and not part.text for part in last.parts)
+        known = self.context()
+        before = known[-1] if known else None
+        is_question = isinstance(before, Message) and before.role == "user"
+        return not is_question and not isinstance(before, CallResult)
 
     def add(self, item: Item, previous_item_id: str | None = None) -> tuple[str | None, list[str]]:
         """Put an item in, at the end or behind another one.

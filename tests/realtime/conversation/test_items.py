@@ -130,6 +130,34 @@ def test_only_answers_and_only_their_parts_can_be_truncated():
     assert caught.value.param == "content_index"
 
 
+UNHEARD = answer("unheard", text="")
+RESULT = Item(item_id="r", kind="function_call_output", call_id="c", output="42")
+
+
+@pytest.mark.parametrize(
+    ("items", "is_silent"),
+    [
+        ([], False),
+        ([said("q", "Why?")], False),
+        ([said("s", "")], True),
+        ([said("q", "Why?"), answer(), said("s", "")], True),
+        ([answer(), said("s", ""), said("t", "")], True),
+        ([said("s", ""), answer()], False),
+        # A cough behind a question that has no answer, or none that was heard.
+        ([said("q", "Why?"), said("s", "")], False),
+        ([answer(), said("q", "Why?"), said("s", ""), said("t", "")], False),
+        ([said("q", "Why?"), UNHEARD, said("s", "")], False),
+        ([spoken("q", 1.0), said("s", "")], False),
+        ([said("q", "Why?"), RESULT, said("s", "")], False),
+    ],
+)
+def test_silence_is_told_from_a_question_that_is_open(items, is_silent):
+    conversation = Conversation()
+    for item in items:
+        conversation.add(item)
+    assert conversation.is_last_silent == is_silent
+
+
 def test_calls_and_results_are_context():
     conversation = Conversation()
     call = Item(item_id="c", kind="function_call", call_id="k", name="f", arguments="{}")

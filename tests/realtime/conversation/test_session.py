@@ -196,6 +196,23 @@ def test_a_cough_is_not_answered():
     run(scenario)
 
 
+def test_a_cough_after_a_question_does_not_lose_the_answer():
+    async def scenario():
+        async with talk(ScriptedAgent(words="why?", answer=None)) as here, here.client() as client:
+            await client.turn()
+            await until(lambda: here.agent.replies)
+            here.agent.words = ""
+            await client.turn()
+            await until(lambda: len(here.agent.replies) == 2)
+            assert here.agent.replies[0].is_cancelled
+            assert [text for text in texts(here.agent.replies[1].request) if text] == ["why?"]
+            here.agent.replies[1].end()
+            assert (await client.done())["status"] == "cancelled"
+            assert (await client.done())["status"] == "completed"
+
+    run(scenario)
+
+
 def test_push_to_talk_of_silence_is_not_transcribed_and_answered_by_nothing():
     async def scenario():
         async with talk() as here, here.client(audio=PUSH_TO_TALK) as client:

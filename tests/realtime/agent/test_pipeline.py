@@ -1,7 +1,7 @@
 """Replies through all stages: streaming, failing, and ending at any moment without a trace."""
 
 import asyncio
-import itertools
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -487,6 +487,8 @@ def test_all_text_is_told_and_all_words_are_spoken(pieces: list[str], wants_audi
     assert isinstance(told[-1], ReplyDone)
     n_units = len(here.engine.streams)
     assert (n_units > 0) == (wants_audio and any(one.isalpha() for one in "".join(pieces)))
-    said = list(itertools.chain(*(stream.text.split() for stream in here.engine.streams)))
-    words = [one for one in "".join(pieces).split() if any(map(str.isalpha, one))]
-    assert not wants_audio or [one for one in said if any(map(str.isalpha, one))] == words
+    # Marks may differ: a paragraph without one ends with a full stop when it is spoken.
+    said = " ".join(stream.text for stream in here.engine.streams)
+    assert not wants_audio or re.findall("[a-zA-Z]+", said) == re.findall(
+        "[a-zA-Z]+", "".join(pieces)
+    )

@@ -83,7 +83,7 @@ class Conversation:
 
     @property
     def is_last_silent(self) -> bool:
-        """Whether the newest item is of a user who said nothing, and there is no question before."""
+        """Whether the newest item is of a user who said nothing, and no question is open before."""
         last = self._items[-1] if self._items else None
         if last is None or last.kind != "message" or last.role != "user" or _message(last):
             return False

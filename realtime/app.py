@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -17,9 +18,12 @@ from realtime.access.guard import Guard
 from realtime.conversation.conversing import Conversing
 from realtime.gateway import Gateway
 from realtime.lanes import http
+from realtime.lanes.audio_speech import create_speech
 from realtime.lanes.realtime import serve_conversation
 from realtime.lanes.speech import serve_speech
 from realtime.protocol import REALTIME_PATH, SPEECH_PATH
+
+ALL_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlette:
@@ -50,7 +54,10 @@ def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlett
             Route("/healthz", http.healthz),
             Route("/readyz", http.readyz),
             Route("/v1/models", http.models),
+            Route("/v1/models/{model:path}", http.model),
             Route("/v1/audio/voices", http.voices),
+            Route("/v1/audio/speech", create_speech, methods=["POST"]),
+            Route("/v1/{rest:path}", http.nowhere, methods=ALL_METHODS),
             Route("/metrics", http.metrics),
             Mount("/", StaticFiles(directory=gateway.config.web_demo, html=True, check_dir=False)),
         ],

@@ -131,7 +131,10 @@ class SpeechAnswer(Response):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, refusal = "completed", None
         try:
-            await while_wanted(self._speak_and_send(), receive, self._stop)
+            stream = self._stream
+            await while_wanted(
+                self._speak_and_send(), receive, self._stop, lambda: stream.has_ended
+            )
             status = "incomplete" if self._response.is_cut else status
         except ClientGoneError:
             status = "cancelled"

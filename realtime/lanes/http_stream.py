@@ -22,6 +22,7 @@ Result = TypeVar("Result")
 
 WATCH_TICK_S: Final = 0.2
 LAST_WORD_S: Final = 1.0
+END: Final = Outgoing(message="")
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 
 
@@ -38,7 +39,10 @@ class StoppedError(GatewayError):
 
 
 async def while_wanted(
-    work: Coroutine[Any, Any, Result], receive: Receive, stop: asyncio.Event
+    work: Coroutine[Any, Any, Result],
+    receive: Receive,
+    stop: asyncio.Event,
+    has_ended: Callable[[], bool] = lambda: False,
 ) -> Result:
     """The result of `work`, which is cancelled once nobody wants it.
 
@@ -46,6 +50,8 @@ async def while_wanted(
         work: is awaited to its end, whatever happens.
         receive: of a request whose body has been read.
         stop: set when the server ends all that goes on.
+        has_ended: whether `work` has sent the end of the answer. After it the server says that the
+            client has left, whether it has or not.
 
     Raises:
         ClientGoneError: the client has left.
@@ -57,8 +63,8 @@ async def while_wanted(
     tasks = {working, leaving, stopping}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
+        if working.done() or has_ended():
+            return await working
         raise ClientGoneError("the client has left") if leaving.done() else StoppedError("stopped")
     finally:
         for task in tasks:
@@ -97,10 +103,10 @@ class HttpStream:
         self._limits = limits
         self._clock = clock
         self._send_began_s: float | None = None
-        self._is_ended = False
         self.queue = SendQueue(limits, on_pause)
         self.playout = PlayoutClock()
         self.has_begun = False
+        self.has_ended = False
 
     def put(self, message: bytes, seconds: float, on_sent: Callable[[], None]) -> None:
         """Send so much of the body, which holds so many seconds of audio."""
@@ -108,25 +114,21 @@ class HttpStream:
 
     def end(self) -> None:
         """Nothing follows."""
-        self._is_ended = True
-        self.queue.put(Outgoing(message=""))
+        self.queue.put(END)
 
     async def send_loop(self) -> None:
         """Send until the end."""
-        while True:
-            outgoing = await self.queue.get()
+        while (outgoing := await self.queue.get()) is not END:
+            assert isinstance(outgoing.message, bytes), "a body has no events of the socket lanes"
             self._send_began_s = self._clock()
             await self._begin()
-            if isinstance(outgoing.message, bytes):
-                await self._send(
-                    {"type": "http.response.body", "body": outgoing.message, "more_body": True}
-                )
-                self.playout.on_sent(outgoing.seconds, self._clock())
+            await self._send_body(outgoing.message, more_body=True)
             self._send_began_s = None
+            self.playout.on_sent(outgoing.seconds, self._clock())
             self.queue.sent(outgoing)
-            if self._is_ended and not self.queue.n_bytes:
-                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-                return
+        self.has_ended = True
+        await self._begin()
+        await self._send_body(b"", more_body=False)
 
     async def watch(self) -> None:
         """Look whether the client reads.
@@ -154,10 +156,9 @@ class HttpStream:
                 when it is not taken, the connection is broken off: the body is not complete.
         """
         if last_word:
-            message = {"type": "http.response.body", "body": last_word, "more_body": False}
             try:
                 async with asyncio.timeout(LAST_WORD_S):
-                    await self._send(message)
+                    await self._send_body(last_word, more_body=False)
                     return
             except TimeoutError:
                 pass
@@ -165,6 +166,9 @@ class HttpStream:
         if extension is not None:
             extension["cut"]()
             await _disconnect(self._receive)
+
+    async def _send_body(self, body: bytes, *, more_body: bool) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more_body})
 
     async def _begin(self) -> None:
         if self.has_begun:

@@ -48,8 +48,35 @@ def test_models_and_voices_come_from_the_specs():
             options = {option["name"]: option for option in model["options"]}
             assert options["speed"]["maximum"] == 2.0
             assert options["seed"]["kind"] == "integer"
-            voices = json.loads((await here.http("/v1/audio/voices"))[2])["voices"]
-            assert [voice["id"] for voice in voices] == ["ada", "bob"]
+            voices = json.loads((await here.http("/v1/audio/voices"))[2])
+            assert [voice["id"] for voice in voices["voices"]] == ["ada", "bob"]
+            assert voices["data"] == voices["voices"]
+
+    run(scenario)
+
+
+def test_one_model_is_found_by_its_name_and_another_one_is_not():
+    async def scenario():
+        async with gateway() as here:
+            status, _, body = await here.http("/v1/models/fake")
+            assert (status, json.loads(body)["object"]) == (200, "model")
+            for name in ("nobody", "org/nobody", "%00", "fake/"):
+                status, headers, body = await here.http(f"/v1/models/{name}")
+                assert (status, headers["content-type"]) == (404, "application/json")
+                error = json.loads(body)["error"]
+                assert (error["code"], error["param"]) == ("model_not_found", "model")
+                assert "served: fake" in error["message"]
+
+    run(scenario)
+
+
+def test_what_is_not_there_is_said_in_the_form_of_the_api():
+    async def scenario():
+        async with gateway() as here:
+            for path in ("/v1/chat/completions", "/v1/audio/speech", "/v1/"):
+                status, _, body = await here.http(path)
+                assert (status, json.loads(body)["error"]["code"]) == (404, "unknown_url")
+                assert f"GET {path}" in json.loads(body)["error"]["message"]
 
     run(scenario)
 

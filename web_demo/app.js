@@ -1,5 +1,6 @@
 // The page: tabs, the models on offer, and the two parts that do the work.
 
+import { fetchUnlocked } from "./key-page.js";
 import { $, hideFault, showFault, showLink } from "./page.js";
 import { Speak } from "./speak.js";
 import { TalkPage } from "./talk-page.js";
@@ -44,8 +45,14 @@ function dropTab(name) {
 
 async function loadModels() {
   try {
-    const answer = await fetch("/v1/models");
-    const models = (await answer.json()).data;
+    const answer = await fetchUnlocked("/v1/models");
+    const told = await answer.json();
+    if (!answer.ok) {
+      showLink("Not connected", "lost");
+      showFault(`The server says: ${told.error.message}.`, "Load this page again in a while.");
+      return;
+    }
+    const models = told.data;
     for (const tab of Object.values(TABS)) tab.setModels(models);
     if (!models.some((model) => model.tasks?.includes("converse"))) dropTab("talk");
     $("about").textContent = models.map(about).join(" ");

@@ -1,7 +1,8 @@
 // The conversation lane of parley.v1: one socket, kept up. JSON events as text, audio as binary frames.
 // Knows no sound and no page.
 
-import { FrameGate, PACKET_MS, SUBPROTOCOL, makeFrame, socketUrl } from "./wire.js";
+import { keyHeaders, subprotocols } from "./key.js";
+import { FrameGate, PACKET_MS, makeFrame, socketUrl } from "./wire.js";
 
 const PATH = "/v1/realtime";
 const RETRY_MS = [500, 1000, 2000, 4000, 8000];
@@ -68,7 +69,7 @@ export class Conversation {
 
   #connect(resolve, reject) {
     this.#forget();
-    const socket = new WebSocket(socketUrl(PATH), SUBPROTOCOL);
+    const socket = new WebSocket(socketUrl(PATH), subprotocols());
     socket.binaryType = "arraybuffer";
     this.socket = socket;
     this.on.link({ name: "connecting", isAgain: this.nFailed > 0 });
@@ -123,6 +124,7 @@ async function whyNot() {
     if (state.stopping) return "The server is stopping.";
     if (!state.ready && !(await fetch("/healthz")).ok) return "The model has stopped; the server must be started again.";
     if (!state.ready) return "The server is still loading.";
+    if ((await fetch("/v1/models", { headers: keyHeaders() })).status === 401) return "The server wants another key: load this page again.";
     return "The server has no room for another conversation, or the connection broke off.";
   } catch {
     return "The server does not answer.";

@@ -1,6 +1,7 @@
 // The speech lane of parley.v1: JSON events as text frames, audio as binary frames. No sound here.
 
-import { FrameGate, SUBPROTOCOL, socketUrl } from "./wire.js";
+import { subprotocols } from "./key.js";
+import { FrameGate, socketUrl } from "./wire.js";
 
 const PATH = "/v1/audio/speech/stream";
 
@@ -20,7 +21,7 @@ export class SpeechSocket {
   }
 
   open() {
-    const socket = new WebSocket(socketUrl(PATH), SUBPROTOCOL);
+    const socket = new WebSocket(socketUrl(PATH), subprotocols());
     socket.binaryType = "arraybuffer";
     this.socket = socket;
     this.on.state("connecting");

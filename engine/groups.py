@@ -19,6 +19,7 @@ from engine.runner import Runner
 from engine.sizes import most_rows, pool_pages
 from engine.slots import SlotTable
 from engine.stream import Stream
+from engine.text_output import TextOutput
 from engine.types import OpenStream
 from models.base import PromptPlan
 from models.spec import ModelSpec
@@ -44,8 +45,7 @@ class StreamGroup:
         new_text: streamed text ids that the device does not hold yet.
         n_text: streamed text ids so far.
         is_text_final: no more will come.
-        text_ids: of the text output.
-        text: what has been published of it.
+        text: its text output, where it has one.
         is_prompt_shared: its prefix pages were offered to others.
         is_queue_told: its caller knows that it waits.
     """
@@ -62,8 +62,7 @@ class StreamGroup:
     new_text: list[int] = field(default_factory=list)
     n_text: int = 0
     is_text_final: bool = True
-    text_ids: list[int] = field(default_factory=list)
-    text: str = ""
+    text: TextOutput = field(default_factory=TextOutput)
     is_prompt_shared: bool = False
     is_queue_told: bool = False
 

@@ -294,15 +294,13 @@ class EngineLoop:
 
     def _take_text(self, group: StreamGroup, text_id: int) -> bool:
         """Publish what a text id adds; False if that failed the stream."""
-        group.text_ids.append(text_id)
         try:
-            text = self.model.detokenize_text(group.text_ids)
+            new = group.text.push(text_id, self.model.detokenize_text)
         except Exception as error:  # noqa: BLE001  a model may raise anything; here it is held
             self._fail(group, StreamError("model_error", f"{type(error).__name__}: {error}"))
             return False
-        new, stream = text[len(group.text) :], group.stream
+        stream = group.stream
         if new:
-            group.text = text
             if stream.first_sent_s is None and not stream.wants_pcm:
                 stream.first_sent_s = self._clock()
             self._events.append(TextDelta(stream_id=stream.stream_id, text=new))

@@ -149,7 +149,11 @@ class SpeechModel(Protocol):
         ...
 
     def detokenize_text(self, ids: Sequence[int]) -> str:
-        """Text of the output text ids so far; may hold back an incomplete character."""
+        """Text of output text ids; may hold back an incomplete character.
+
+        The engine asks for the last few ids: more ids only ever add to the end of the text, and
+        what they add depends on few of those before them.
+        """
         ...
 
     def embed(self, ids: Tensor, phase: Tensor) -> Tensor:

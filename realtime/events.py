@@ -49,7 +49,7 @@ Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=MAX_META
 class OutputPatch(WireModel):
     """Changes to the form and the pace of the audio; null sets a field back to its default.
 
-    `sample_rate_hz` is the rate of PCM16, or the rate at which Opus is encoded.
+    `sample_rate_hz` is the rate of PCM16, or the rate at which Opus is encoded; G.711 has 8000.
     """
 
     codec: AudioCodec | None = None

@@ -1,7 +1,8 @@
 """Binary frames of `parley.v1`: an 8-byte header, then one Opus packet or whole PCM16 samples.
 
-Little endian: `u8 kind` (1 audio), `u8 codec` (1 Opus, 2 PCM16), `u16 response number`,
-`u32 media time in ms` (where the payload starts in its response). Both numbers wrap. No I/O.
+Little endian: `u8 kind` (1 audio), `u8 codec` (1 Opus, 2 PCM16, 3 mu-law, 4 A-law), `u16 response
+number`, `u32 media time in ms` (where the payload starts in its response). Both numbers wrap. No
+I/O.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from typing import Final, Literal
 
 from realtime.errors import ProtocolError
 
-AudioCodec = Literal["opus", "pcm16"]
+AudioCodec = Literal["opus", "pcm16", "pcmu", "pcma"]
+"""Opus packets, 16-bit samples, or G.711 (mu-law, A-law: a byte a sample, 8 kHz)."""
 
 HEADER: Final = struct.Struct("<BBHI")
 HEADER_BYTES: Final = HEADER.size
 KIND_AUDIO: Final = 1
-CODEC_IDS: Final[dict[AudioCodec, int]] = {"opus": 1, "pcm16": 2}
-CODECS: Final[dict[int, AudioCodec]] = {1: "opus", 2: "pcm16"}
+CODEC_IDS: Final[dict[AudioCodec, int]] = {"opus": 1, "pcm16": 2, "pcmu": 3, "pcma": 4}
+CODECS: Final[dict[int, AudioCodec]] = {number: codec for codec, number in CODEC_IDS.items()}
 PCM16_BYTES: Final = 2
+G711_RATE_HZ: Final = 8000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class AudioFrame:
         codec: what the payload holds.
         response_number: 1 for the first response of a session; modulo 65536 on the wire.
         media_time_ms: of the payload's first sample; modulo 2**32 on the wire.
-        payload: one Opus packet, or int16 little-endian mono samples.
+        payload: one Opus packet, or mono samples (int16 little-endian, or a byte each).
     """
 
     codec: AudioCodec
@@ -67,7 +70,8 @@ def parse_audio_frame(message: bytes) -> AudioFrame:
     codec = CODECS.get(codec_id)
     if codec is None:
         raise ProtocolError(
-            "invalid_frame", f"frame codec {codec_id}; 1 (Opus) and 2 (PCM16) are known"
+            "invalid_frame",
+            f"frame codec {codec_id}; known: 1 (Opus), 2 (PCM16), 3 (mu-law), 4 (A-law)",
         )
     payload = message[HEADER_BYTES:]
     if not payload:

@@ -12,7 +12,7 @@ from models.spec import ModelSpec, OptionSpec, OptionValue
 from realtime.config import GatewayConfig
 from realtime.errors import ProtocolError, printable
 from realtime.events import LimitsInfo, OutputInfo, OutputPatch, Pace, SessionInfo, SessionPatch
-from realtime.frames import AudioCodec
+from realtime.frames import G711_RATE_HZ, AudioCodec
 from realtime.protocol import OPUS_RATES_HZ
 
 MAX_SEED: Final = 2**63 - 1
@@ -102,8 +102,8 @@ def output_in_force(output: OutputSettings, spec: ModelSpec, config: GatewayConf
     codec = output.codec or "opus"
     pace = output.pace or "playback"
     model_rate_hz = spec.frame.sample_rate_hz
-    if codec == "pcm16":
-        rate_hz = output.sample_rate_hz or model_rate_hz
+    if codec != "opus":
+        rate_hz = output.sample_rate_hz or (model_rate_hz if codec == "pcm16" else G711_RATE_HZ)
         return OutputInfo(codec=codec, sample_rate_hz=rate_hz, pace=pace)
     opus_rate_hz = OPUS_RATES_HZ[0] if model_rate_hz <= OPUS_RATES_HZ[0] else OPUS_RATES_HZ[1]
     complexity = output.complexity
@@ -193,11 +193,20 @@ def _checked(settings: SpeechSettings, spec: ModelSpec, prefix: str) -> SpeechSe
         is_option = error.param in settings.options
         path = f"options.{printable(error.param)}" if is_option else error.param
         raise ProtocolError(error.code, error.message, param=f"{prefix}.{path}") from None
-    output = settings.output
-    if output.codec != "pcm16" and output.sample_rate_hz not in (None, *OPUS_RATES_HZ):
-        message = f"Opus is encoded at 24000 or 48000 Hz, not {output.sample_rate_hz}"
-        raise ProtocolError("invalid_value", message, param=f"{prefix}.output.sample_rate_hz")
+    _check_rate(settings.output, f"{prefix}.output.sample_rate_hz")
     return settings
+
+
+def _check_rate(output: OutputSettings, param: str) -> None:
+    if output.sample_rate_hz is None or output.codec == "pcm16":
+        return
+    is_g711 = output.codec in ("pcmu", "pcma")
+    rates_hz = (G711_RATE_HZ,) if is_g711 else OPUS_RATES_HZ
+    if output.sample_rate_hz not in rates_hz:
+        known = " or ".join(map(str, rates_hz))
+        name = "G.711" if is_g711 else "Opus"
+        message = f"{name} is encoded at {known} Hz, not {output.sample_rate_hz}"
+        raise ProtocolError("invalid_value", message, param=param)
 
 
 def _main_language(asked: str, languages: tuple[str, ...]) -> str:

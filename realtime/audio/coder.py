@@ -5,16 +5,22 @@ Pure but for its own state; worker threads, one call at a time per response.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from engine.types import Pcm
+from realtime.audio.g711 import G711
 from realtime.audio.opus import OpusEncoder
 from realtime.audio.resample import Resampler
 from realtime.events import OutputInfo
 from realtime.protocol import PACKET_MS
+
+if TYPE_CHECKING:
+    # Clients import this module, and they know the wire form only.
+    from engine.types import Pcm
 
 DEFAULT_BITRATE_BPS: Final = 32_000
 DEFAULT_COMPLEXITY: Final = 5
@@ -43,6 +49,7 @@ class AudioCoder:
         self._n_coded = 0
         self._packet_samples = output.sample_rate_hz * PACKET_MS // 1000
         self._opus = _opus_encoder(output) if output.codec == "opus" else None
+        self._encode = _encoding(output, self._opus)
 
     @property
     def n_samples(self) -> int:
@@ -86,13 +93,25 @@ class AudioCoder:
 
     def _packet(self, pcm: Pcm) -> Packet:
         self._n_coded += len(pcm)
-        payload = self._opus.encode(pcm) if self._opus else pcm16_bytes(pcm)
-        return Packet(payload=payload, n_samples=len(pcm))
+        return Packet(payload=self._encode(pcm), n_samples=len(pcm))
 
 
 def pcm16_bytes(pcm: Pcm) -> bytes:
     """Little-endian int16 of float32 samples in [-1, 1]; louder ones are clipped."""
-    return np.round(np.clip(pcm, -1.0, 1.0) * 32767.0).astype("<i2").tobytes()
+    return _pcm16(pcm).tobytes()
+
+
+def _pcm16(pcm: Pcm) -> NDArray[np.int16]:
+    return np.round(np.clip(pcm, -1.0, 1.0) * 32767.0).astype("<i2")
+
+
+def _encoding(output: OutputInfo, opus: OpusEncoder | None) -> Callable[[Pcm], bytes]:
+    if opus is not None:
+        return opus.encode
+    if output.codec == "pcmu" or output.codec == "pcma":
+        g711 = G711[output.codec]
+        return lambda pcm: g711.encode(_pcm16(pcm))
+    return pcm16_bytes
 
 
 def _opus_encoder(output: OutputInfo) -> OpusEncoder:

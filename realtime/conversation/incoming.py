@@ -82,4 +82,4 @@ class Incoming:
 def _can_join(first: Piece, second: Piece) -> bool:
     """Whether two pieces are as good as one; a client may send very small ones."""
     is_same = (first.codec, first.rate_hz) == (second.codec, second.rate_hz)
-    return is_same and first.codec == "pcm16" and len(first.payload) < JOINED_BYTES
+    return is_same and first.codec != "opus" and len(first.payload) < JOINED_BYTES

@@ -15,6 +15,7 @@ import numpy as np
 
 from engine.types import Pcm
 from realtime.agent.base import HEARD_RATE_HZ
+from realtime.audio.g711 import G711
 from realtime.audio.opus import OpusDecoder
 from realtime.audio.resample import Resampler
 from realtime.errors import ProtocolError
@@ -26,19 +27,22 @@ EMPTY: Final[Pcm] = np.zeros(0, dtype=np.float32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Audio as it came: one Opus packet, or bytes of PCM16 at `rate_hz`."""
+    """Audio as it came: one Opus packet, or bytes of samples at `rate_hz`.
 
-    codec: AudioCodec
+    `codec` None: in the session's form, which is looked up when its turn comes; so is the rate.
+    """
+
     payload: bytes
-    rate_hz: int
+    codec: AudioCodec | None
+    rate_hz: int = 0
 
 
 class AudioIntake:
-    """Decoder of one session's audio. One call at a time."""
+    """Decoder of one session's audio. Pieces have their codec and rate. One call at a time."""
 
     def __init__(self) -> None:
         self._half = b""
-        self._rate_hz = 0
+        self._form: tuple[AudioCodec | None, int] | None = None
         self._resampler: Resampler | None = None
         self._opus: OpusDecoder | None = None
 
@@ -55,7 +59,7 @@ class AudioIntake:
 
     def finish(self) -> Pcm:
         """What the resampler holds back: no more belongs to this turn."""
-        return self._finish_pcm16()
+        return self._finish_samples()
 
     def clear(self) -> None:
         """Forget what waits for more: half a sample, and the resampler's memory."""
@@ -63,10 +67,10 @@ class AudioIntake:
         self._resampler = None
 
     def _decode_one(self, piece: Piece) -> Pcm:
-        return self._decode_opus(piece) if piece.codec == "opus" else self._decode_pcm16(piece)
+        return self._decode_opus(piece) if piece.codec == "opus" else self._decode_samples(piece)
 
     def _decode_opus(self, piece: Piece) -> Pcm:
-        rest = self._finish_pcm16()
+        rest = self._finish_samples()
         if self._opus is None:
             self._opus = OpusDecoder(sample_rate_hz=HEARD_RATE_HZ)
         try:
@@ -76,32 +80,37 @@ class AudioIntake:
             message = f"Opus packet of {len(piece.payload)} bytes cannot be decoded: {error}"
             raise ProtocolError("invalid_audio", message) from None
 
-    def _decode_pcm16(self, piece: Piece) -> Pcm:
-        rest = EMPTY
-        if piece.rate_hz != self._rate_hz or self._resampler is None:
-            rest = self._finish_pcm16()
-            self._rate_hz = piece.rate_hz
+    def _decode_samples(self, piece: Piece) -> Pcm:
+        rest, form = EMPTY, (piece.codec, piece.rate_hz)
+        if form != self._form or self._resampler is None:
+            rest = self._finish_samples()
+            self._form = form
             self._resampler = Resampler(piece.rate_hz, HEARD_RATE_HZ)
         payload = self._half + piece.payload
-        n_whole = len(payload) - len(payload) % 2
+        n_whole = len(payload) - len(payload) % 2 if piece.codec == "pcm16" else len(payload)
         self._half = payload[n_whole:]
-        pcm = np.frombuffer(payload[:n_whole], dtype="<i2").astype(np.float32) * np.float32(
-            PCM16_SCALE
-        )
-        return np.concatenate([rest, self._resampler.push(pcm)])
+        return np.concatenate([rest, self._resampler.push(_samples(piece.codec, payload))])
 
-    def _finish_pcm16(self) -> Pcm:
+    def _finish_samples(self) -> Pcm:
         """What the resampler holds back, when another form follows."""
         resampler, self._resampler, self._half = self._resampler, None, b""
         return EMPTY if resampler is None else resampler.finish()
 
 
 def decode_whole(piece: Piece) -> Pcm:
-    """Float32 mono at 16 kHz of PCM16 that is complete."""
-    pcm = np.frombuffer(piece.payload[: len(piece.payload) // 2 * 2], dtype="<i2")
+    """Float32 mono at 16 kHz of samples that are complete."""
     resampler = Resampler(piece.rate_hz, HEARD_RATE_HZ)
-    scaled = pcm.astype(np.float32) * np.float32(PCM16_SCALE)
-    return np.concatenate([resampler.push(scaled), resampler.finish()])
+    pcm = _samples(piece.codec, piece.payload)
+    return np.concatenate([resampler.push(pcm), resampler.finish()])
+
+
+def _samples(codec: AudioCodec | None, payload: bytes) -> Pcm:
+    """Float32 samples behind bytes; half a PCM16 sample at the end is left out."""
+    if codec == "pcmu" or codec == "pcma":
+        pcm = G711[codec].decode(payload)
+    else:
+        pcm = np.frombuffer(payload[: len(payload) // 2 * 2], dtype="<i2")
+    return pcm.astype(np.float32) * np.float32(PCM16_SCALE)
 
 
 class HeardAudio:

@@ -174,21 +174,26 @@ class ResponseAudio:
             raise ResponseFailedError("encoder_error", f"coding failed: {error}") from error
 
     def _put(self, packets: list[Packet]) -> None:
-        for packet in packets:
-            frame = AudioFrame(
-                codec=self._output.codec,
-                response_number=self._number,
-                media_time_ms=self._n_packets * PACKET_MS,
-                payload=packet.payload,
-            )
-            self._n_packets += 1
-            self._n_unsent += 1
-            seconds = packet.n_samples / self._output.sample_rate_hz
-            self._outlet.audio(frame, seconds, partial(self._on_sent, seconds))
+        n_joined = self._outlet.packets_per_message
+        for start in range(0, len(packets), n_joined):
+            self._put_message(packets[start : start + n_joined])
 
-    def _on_sent(self, seconds: float) -> None:
+    def _put_message(self, packets: list[Packet]) -> None:
+        frame = AudioFrame(
+            codec=self._output.codec,
+            response_number=self._number,
+            media_time_ms=self._n_packets * PACKET_MS,
+            payload=b"".join(packet.payload for packet in packets),
+        )
+        self._n_packets += len(packets)
+        self._n_unsent += len(packets)
+        seconds = sum(packet.n_samples for packet in packets) / self._output.sample_rate_hz
+        on_sent = partial(self._on_sent, len(packets), seconds)
+        self._outlet.audio(frame, len(packets), seconds, on_sent)
+
+    def _on_sent(self, n_packets: int, seconds: float) -> None:
         now_s = self._clock()
-        self._n_unsent -= 1
+        self._n_unsent -= n_packets
         if not self._n_unsent:
             self._all_sent.set()
         is_heard = self._output.pace == "playback"

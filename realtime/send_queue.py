@@ -16,7 +16,7 @@ from realtime.config import SendLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """One message: an event as text, or an audio frame as bytes with its response and seconds.
+    """One message: an event, or audio with its response, its seconds and its 20 ms packets.
 
     `on_sent` is called on the event loop once the socket has taken the message.
     """
@@ -24,7 +24,13 @@ class Outgoing:
     message: str | bytes
     response_number: int = 0
     seconds: float = 0.0
+    n_packets: int = 0
     on_sent: Callable[[], None] | None = None
+
+    @property
+    def is_audio(self) -> bool:
+        """Whether it is a response's sound: counted in bytes and seconds, dropped on demand."""
+        return self.n_packets > 0
 
 
 class SendQueue:
@@ -99,26 +105,27 @@ class SendQueue:
         await self._has_room.wait()
 
     def drop_audio(self, response_number: int) -> int:
-        """Forget the waiting audio of one response; events stay, in order. Returns the frames."""
+        """Forget the waiting audio of one response; events stay, in order. Returns the packets."""
         kept: deque[Outgoing] = deque()
+        n_dropped = 0
         for one in self._waiting:
-            if isinstance(one.message, bytes) and one.response_number == response_number:
+            if one.is_audio and one.response_number == response_number:
                 self._count(one, -1)
+                n_dropped += one.n_packets
             else:
                 kept.append(one)
-        n_dropped = len(self._waiting) - len(kept)
         self._waiting = kept
         self._resume_if_low()
         return n_dropped
 
-    def drain_events(self) -> list[str]:
+    def drain_events(self) -> list[str | bytes]:
         """Take out the waiting events, for a last word before the close."""
-        events = [one.message for one in self._waiting if isinstance(one.message, str)]
+        events = [one.message for one in self._waiting if not one.is_audio]
         self._waiting.clear()
         return events
 
     def _count(self, outgoing: Outgoing, sign: int) -> None:
-        if isinstance(outgoing.message, bytes):
+        if outgoing.is_audio:
             self._n_bytes += sign * len(outgoing.message)
             # Sums of floats drift; an empty queue is empty.
             self._seconds = self._seconds + sign * outgoing.seconds if self._n_bytes else 0.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
@@ -24,6 +25,7 @@ from realtime.protocol import (
     CLOSE_TRY_AGAIN,
 )
 from realtime.send_queue import SendQueue
+from realtime.wire_form import ParleyForm, WireForm
 
 logger = logging.getLogger(__name__)
 
@@ -78,10 +80,21 @@ class SocketLink:
         socket: accepted.
         gateway: what sessions share.
         handler: of its messages.
+        form: that messages to the client take.
+        may_be_silent: a client that sends nothing is not sent away.
+        lasts_s: longest time that it is served.
     """
 
     def __init__(
-        self, name: str, socket: WebSocket, gateway: Gateway, handler: SocketHandler
+        self,
+        name: str,
+        socket: WebSocket,
+        gateway: Gateway,
+        handler: SocketHandler,
+        form: WireForm | None = None,
+        *,
+        may_be_silent: bool = False,
+        lasts_s: float = math.inf,
     ) -> None:
         self._name = name
         self._socket = socket
@@ -90,9 +103,10 @@ class SocketLink:
         self._clock = gateway.clock
         self._handler = handler
         self.queue = SendQueue(gateway.config.send, self._set_paused)
-        self.outlet = Outlet(self.queue, gateway.metrics)
+        self.outlet = Outlet(self.queue, gateway.metrics, form or ParleyForm())
         self._opened_s = self._active_s = self._clock()
-        self._has_spoken = False
+        self._lasts_s = lasts_s
+        self._has_spoken = self._may_be_silent = may_be_silent
         self._bucket = TokenBucket(
             rate_per_s=self._config.max_messages_per_s,
             burst=self._config.message_burst,
@@ -166,9 +180,7 @@ class SocketLink:
             self._send_began_s = self._clock()
             await self._send(outgoing.message)
             self._send_began_s = None
-            (n_audio if isinstance(outgoing.message, bytes) else n_events).inc(
-                len(outgoing.message)
-            )
+            (n_audio if outgoing.is_audio else n_events).inc(len(outgoing.message))
             self.queue.sent(outgoing)
 
     async def _send(self, message: str | bytes) -> None:
@@ -206,6 +218,12 @@ class SocketLink:
         if not self._has_spoken and now_s - self._opened_s > self._config.first_message_timeout_s:
             reason = f"no message within {self._config.first_message_timeout_s:g} s"
             raise SessionEndError(CLOSE_POLICY, reason)
+        if now_s - self._opened_s > self._lasts_s:
+            message = f"the session is over: it lasts {self._lasts_s:g} s at most"
+            self.outlet.error(ProtocolError("session_expired", message))
+            raise SessionEndError(CLOSE_GOING_AWAY, f"session expired after {self._lasts_s:g} s")
+        if self._may_be_silent:
+            return
         if self._handler.is_waiting and now_s - self._active_s > self._config.idle_timeout_s:
             raise SessionEndError(CLOSE_NORMAL, f"idle for {self._config.idle_timeout_s:g} s")
 

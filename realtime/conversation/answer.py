@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from engine.types import Pcm
 from realtime.agent.base import (
@@ -34,9 +34,8 @@ from realtime.conversation.events import (
     AnswerUsage,
 )
 from realtime.conversation.items import Conversation
-from realtime.conversation.settings import ConversationSettings
+from realtime.conversation.settings import ConversationSettings, spoken_audio
 from realtime.conversation.turns import StopReason
-from realtime.errors import ProtocolError, printable
 from realtime.events import ResponseStatus, StatusDetails, StatusError
 from realtime.gateway import Gateway
 from realtime.outlet import Outlet
@@ -48,7 +47,6 @@ from realtime.speech.speaker import ResponseFailedError
 logger = logging.getLogger(__name__)
 
 Context = tuple[ContextItem, ...]
-N_KNOWN: Final = 8
 
 FinalStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 
@@ -68,17 +66,32 @@ class Asked:
     transcript_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be answered how.
+
+    Args:
+        agent: that answers.
+        settings: fixed for this response.
+        asked: what led to it.
+        metadata: the client's own, given back.
+    """
+
+    agent: Agent
+    settings: ConversationSettings
+    asked: Asked
+    metadata: dict[str, str] | None = None
+
+
 class Answer:
     """A response.
 
     Args:
         session_id: of its session.
         number: in its session, from 1.
-        agent: that answers.
-        settings: fixed for this response.
-        metadata: the client's own, given back.
-        asked: what led to it.
-        conversation: that it answers, and that its items go into.
+        order: what is wanted.
+        conversation: that its items go into; None: it is aside.
+        is_client_truncating: the client says by itself what was heard of what was stopped.
         gateway: what sessions share.
         outlet: where events and audio go.
         on_playing: called when its first audio has been sent.
@@ -90,11 +103,9 @@ class Answer:
         *,
         session_id: str,
         number: int,
-        agent: Agent,
-        settings: ConversationSettings,
-        metadata: dict[str, str] | None,
-        asked: Asked,
-        conversation: Conversation,
+        order: Order,
+        conversation: Conversation | None,
+        is_client_truncating: bool,
         gateway: Gateway,
         outlet: Outlet,
         on_playing: Callable[[], None],
@@ -104,11 +115,12 @@ class Answer:
         self.response_id = f"resp_{session_id[5:]}_{number}"
         self.is_done = False
         self.playout = PlayoutClock()
-        self._session_id = session_id
-        self._agent = agent
-        self._settings = settings
-        self._metadata = metadata
-        self._asked = asked
+        self._conversation_id = None if conversation is None else f"conv_{session_id[5:]}"
+        self._is_client_truncating = is_client_truncating
+        self._agent = order.agent
+        self._settings = order.settings
+        self._metadata = order.metadata
+        self._asked = order.asked
         self._gateway = gateway
         self._clock = gateway.clock
         self._outlet = outlet
@@ -116,7 +128,7 @@ class Answer:
             response_id=self.response_id,
             outlet=outlet,
             conversation=conversation,
-            wants_audio=settings.wants_audio,
+            wants_audio=order.settings.wants_audio,
         )
         self._audio = self._make_audio(on_playing)
         self._on_ended = on_ended
@@ -294,8 +306,7 @@ class Answer:
     def _end(self, status: FinalStatus, details: StatusDetails | None) -> None:
         self.is_done = True
         self._audio.close()
-        heard_s = self.playout.heard_s(self._clock()) if status == "cancelled" else None
-        self._items.close(is_complete=status == "completed", heard_s=heard_s)
+        self._close_items(status)
         metrics = self._gateway.metrics
         metrics.responses.labels(status).inc()
         if details is not None and details.error is not None:
@@ -305,15 +316,30 @@ class Answer:
         )
         self._outlet.event(AnswerDone(response=info))
 
+    def _close_items(self, status: FinalStatus) -> None:
+        is_complete = status == "completed"
+        if status != "cancelled":
+            self._items.close(is_complete=is_complete, kept_s=None)
+            return
+        heard_s = self.playout.heard_s(self._clock())
+        if self._is_client_truncating:
+            self._items.close(is_complete=False, kept_s=self.playout.sent_s, heard_s=heard_s)
+        else:
+            self._items.close(is_complete=False, kept_s=heard_s)
+
     def _info(self, status: ResponseStatus) -> AnswerInfo:
+        spec, config = self._agent.spec, self._gateway.config
         return AnswerInfo(
             id=self.response_id,
             number=self.number,
             status=status,
             output=self._items.output(),
-            conversation_id=f"conv_{self._session_id[5:]}",
+            conversation_id=self._conversation_id,
             output_modalities=["audio" if self._settings.wants_audio else "text"],
+            max_output_tokens=self._settings.max_output_tokens or "inf",
+            audio=spoken_audio(self._settings, spec, config),
             metadata=self._metadata,
+            kept=self._settings.kept,
         )
 
     def _usage(self) -> AnswerUsage:
@@ -336,36 +362,6 @@ class Answer:
             first_audio_ms=_span_ms(begun_s, self._first_audio_s),
             ttfa_ms=_ms(self._audio.ttfa_s),
         )
-
-
-class Answers:
-    """The last few answers of a session, by number."""
-
-    def __init__(self) -> None:
-        self._answers: dict[int, Answer] = {}
-
-    def add(self, answer: Answer) -> None:
-        """Know a new answer; the oldest is forgotten."""
-        self._answers[answer.number] = answer
-        while len(self._answers) > N_KNOWN:
-            del self._answers[min(self._answers)]
-
-    def get(self, number: int | None) -> Answer | None:
-        """The answer with this number, if it is known."""
-        return None if number is None else self._answers.get(number)
-
-    def by_id(self, response_id: str) -> Answer:
-        """The answer that clients call so. Raises: `ProtocolError`."""
-        for answer in self._answers.values():
-            if answer.response_id == response_id:
-                return answer
-        message = f"unknown response {printable(response_id)!r}"
-        raise ProtocolError("unknown_response", message, param="response_id")
-
-    async def close(self) -> None:
-        """End whatever runs, and wait for it."""
-        for answer in self._answers.values():
-            await answer.close()
 
 
 def _nothing() -> None:

@@ -16,6 +16,7 @@ from realtime.conversation.events import (
     ContentPartAdded,
     ContentPartDone,
     ItemAdded,
+    ItemDeleted,
     ItemDone,
     OutputItemAdded,
     OutputItemDone,
@@ -42,12 +43,17 @@ class AnswerItems:
     Args:
         response_id: of the response.
         outlet: where events go.
-        conversation: that the items go into.
+        conversation: that the items go into; None: they go into none.
         wants_audio: the message is spoken.
     """
 
     def __init__(
-        self, *, response_id: str, outlet: Outlet, conversation: Conversation, wants_audio: bool
+        self,
+        *,
+        response_id: str,
+        outlet: Outlet,
+        conversation: Conversation | None,
+        wants_audio: bool,
     ) -> None:
         self._response_id = response_id
         self._outlet = outlet
@@ -123,12 +129,15 @@ class AnswerItems:
         )
         self._finish(item, len(self._items) - 1)
 
-    def close(self, *, is_complete: bool, heard_s: float | None) -> None:
+    def close(
+        self, *, is_complete: bool, kept_s: float | None, heard_s: float | None = None
+    ) -> None:
         """The response is over.
 
         Args:
             is_complete: nothing was cut.
-            heard_s: what the client has heard, where the response was stopped.
+            kept_s: what of its audio counts, where the response was stopped.
+            heard_s: what of that the client seems to have heard, where it will say so itself.
         """
         item = self._message
         if item is None:
@@ -136,9 +145,10 @@ class AnswerItems:
         part = item.parts[0]
         item.status = "completed" if is_complete else "incomplete"
         if self._wants_audio and not is_complete:
-            if heard_s is not None:
-                part.audio_s = min(part.audio_s, heard_s)
+            if kept_s is not None:
+                part.audio_s = min(part.audio_s, kept_s)
             part.text = heard_text(part.text or "", part.marks, part.audio_s)
+            part.heard_s = heard_s
         text = part.text or ""
         if self._wants_audio:
             self._outlet.event(TranscriptDoneEvent(**self._place(), transcript=text))
@@ -151,8 +161,6 @@ class AnswerItems:
 
     def _add(self, item: Item) -> None:
         self._items.append(item)
-        before, _ = self._conversation.add(item)
-        self._before[item.item_id] = before
         outlet = self._outlet
         wire = item_wire(item)
         outlet.event(
@@ -162,7 +170,12 @@ class AnswerItems:
                 item=wire,
             )
         )
-        outlet.event(ItemAdded(item=wire, previous_item_id=before))
+        if self._conversation is not None:
+            before, dropped = self._conversation.add(item)
+            self._before[item.item_id] = before
+            outlet.event(ItemAdded(item=wire, previous_item_id=before))
+            for item_id in dropped:
+                outlet.event(ItemDeleted(item_id=item_id))
 
     def _finish(self, item: Item, output_index: int) -> None:
         outlet = self._outlet
@@ -174,8 +187,9 @@ class AnswerItems:
                 item=wire,
             )
         )
-        before = self._before[item.item_id]
-        outlet.event(ItemDone(item=wire, previous_item_id=before))
+        if self._conversation is not None:
+            before = self._before[item.item_id]
+            outlet.event(ItemDone(item=wire, previous_item_id=before))
 
     def _place(self) -> _Place:
         assert self._message is not None, "the message is open"

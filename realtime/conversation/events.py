@@ -6,7 +6,14 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from realtime.conversation.protocol import ConversationInfo, ItemWire, Modality, PartWire
+from realtime.conversation.protocol import (
+    ConversationInfo,
+    ItemWire,
+    Kept,
+    Modality,
+    PartWire,
+    SpokenAudioInfo,
+)
 from realtime.events import (
     BaseServerEvent,
     ErrorDetail,
@@ -197,9 +204,12 @@ class AnswerInfo(LenientModel):
     status: ResponseStatus
     status_details: StatusDetails | None = None
     output: list[ItemWire] = Field(default_factory=list)
-    conversation_id: str
+    conversation_id: str | None
     output_modalities: list[Modality]
+    max_output_tokens: int | Literal["inf"] = "inf"
+    audio: SpokenAudioInfo | None = None
     metadata: dict[str, str] | None = None
+    kept: Kept = Field(default_factory=dict, exclude=True)
     usage: AnswerUsage | None = None
     timing: AnswerTiming | None = None
 

@@ -7,6 +7,7 @@ that had sounded by then, and the rest is not in the context of later answers.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -41,6 +42,8 @@ class Part:
         audio: of the user, float32 mono at 16 kHz, while it is kept.
         audio_s: seconds of audio, of user or agent.
         marks: of an answer: (seconds, characters spoken by then), both never falling.
+        heard_s: of an answer that was stopped: how much of it seems to have been heard, until the
+            client says so itself; None: all of it counts.
     """
 
     kind: PartKind
@@ -48,6 +51,7 @@ class Part:
     audio: Pcm | None = None
     audio_s: float = 0.0
     marks: list[tuple[float, int]] = field(default_factory=list)
+    heard_s: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -157,6 +161,7 @@ class Conversation:
             item.status = "incomplete"
             return 0.0
         part = item.parts[content_index]
+        part.heard_s = None
         if part.kind != "output_audio":
             return 0.0
         if audio_s < part.audio_s or not audio_s:
@@ -166,24 +171,14 @@ class Conversation:
             item.status = "incomplete"
         return part.audio_s
 
+    def note_heard(self, item_id: str, heard_s: float) -> None:
+        """An answer was stopped: about so much of it counts, until the client truncates it."""
+        for part in self.get(item_id).parts:
+            part.heard_s = min(part.audio_s, heard_s)
+
     def context(self) -> tuple[ContextItem, ...]:
-        """What an agent may know, oldest first. Answers of which nothing was heard are left out."""
-        known: list[ContextItem] = []
-        for item in self._items:
-            if item.kind == "function_call":
-                call = PastCall(
-                    item_id=item.item_id,
-                    call_id=item.call_id,
-                    name=item.name,
-                    arguments=item.arguments,
-                )
-                known.append(call)
-            elif item.kind == "function_call_output":
-                result = CallResult(item_id=item.item_id, call_id=item.call_id, output=item.output)
-                known.append(result)
-            elif (message := _message(item)) is not None:
-                known.append(message)
-        return tuple(known)
+        """What an agent may know of it."""
+        return context_of(self._items)
 
     def _place(self, previous_item_id: str | None) -> int:
         if previous_item_id is None:
@@ -206,6 +201,26 @@ class Conversation:
                 # The newest is kept however long it is: it has not been answered yet.
                 if n_left < 0 and item is not self._items[-1]:
                     part.audio = None
+
+
+def context_of(items: Iterable[Item]) -> tuple[ContextItem, ...]:
+    """What an agent may know, oldest first. Answers of which nothing was heard are left out."""
+    known: list[ContextItem] = []
+    for item in items:
+        if item.kind == "function_call":
+            call = PastCall(
+                item_id=item.item_id,
+                call_id=item.call_id,
+                name=item.name,
+                arguments=item.arguments,
+            )
+            known.append(call)
+        elif item.kind == "function_call_output":
+            result = CallResult(item_id=item.item_id, call_id=item.call_id, output=item.output)
+            known.append(result)
+        elif (message := _message(item)) is not None:
+            known.append(message)
+    return tuple(known)
 
 
 def heard_text(text: str, marks: list[tuple[float, int]], heard_s: float) -> str:
@@ -244,7 +259,7 @@ def _word_border(text: str, n_spoken: float) -> int:
 
 
 def _message(item: Item) -> Message | None:
-    texts = [part.text for part in item.parts if part.text]
+    texts = [text for part in item.parts if (text := _text_that_counts(part))]
     audio = next((part.audio for part in item.parts if part.audio is not None), None)
     if not texts and (item.role != "user" or audio is None):
         return None
@@ -254,3 +269,9 @@ def _message(item: Item) -> Message | None:
         text=" ".join(texts) if texts else None,
         audio=audio,
     )
+
+
+def _text_that_counts(part: Part) -> str | None:
+    if part.heard_s is None or part.text is None:
+        return part.text
+    return heard_text(part.text, part.marks, part.heard_s)

@@ -30,9 +30,12 @@ MAX_PARTS: Final = 64
 MAX_TOOLS: Final = 128
 MAX_INSTRUCTIONS: Final = 20_000
 MAX_OUTPUT_TOKENS: Final = 4096
+MAX_GIVEN_ITEMS: Final = 500
 
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS)]
 Modality = Literal["audio", "text"]
+Kept = dict[str, Any]
+"""Settings that a lane's clients may set and see, and that the session does not act on."""
 Eagerness = Literal["low", "medium", "high", "auto"]
 Milliseconds = Annotated[int, Field(ge=0, le=60_000)]
 PcmRate = Literal[8000, 16000, 22050, 24000, 32000, 44100, 48000]
@@ -42,9 +45,12 @@ PcmRate = Literal[8000, 16000, 22050, 24000, 32000, 44100, 48000]
 
 
 class AudioFormat(WireModel):
-    """Form of audio. `rate` is that of PCM16 samples, or the rate at which Opus is encoded."""
+    """Form of audio. `rate` is that of PCM16 samples, or the rate at which Opus is encoded.
 
-    type: Literal["audio/opus", "audio/pcm"]
+    `audio/pcmu` and `audio/pcma` are G.711 at 8000 Hz.
+    """
+
+    type: Literal["audio/opus", "audio/pcm", "audio/pcmu", "audio/pcma"]
     rate: PcmRate | None = None
     bitrate_bps: Annotated[int, Field(ge=6000, le=256_000)] | None = None
     complexity: Annotated[int, Field(ge=0, le=10)] | None = None
@@ -140,13 +146,6 @@ class ConversationPatch(AnswerPatch):
     model: Name | None = None
 
 
-class OneAnswerPatch(AnswerPatch):
-    """Overrides for one response, and strings of the client's own that come back with it."""
-
-    conversation: Literal["auto"] = "auto"
-    metadata: Metadata | None = None
-
-
 class InputInfo(LenientModel):
     """What is heard."""
 
@@ -160,6 +159,12 @@ class SpokenInfo(LenientModel):
 
     format: AudioFormat
     voice: str | None
+
+
+class SpokenAudioInfo(LenientModel):
+    """The audio of a response."""
+
+    output: SpokenInfo
 
 
 class AudioInfo(LenientModel):
@@ -185,13 +190,15 @@ class ConversationInfo(LenientModel):
     options: dict[str, OptionValue]
     audio: AudioInfo
     limits: LimitsInfo
+    expires_at: int
+    kept: Kept = Field(default_factory=dict, exclude=True)
 
 
 # Items.
 
 
 class PartWire(WireModel):
-    """A content part. `audio`, from a client only: base64 of PCM16 at the session's input rate."""
+    """A content part. `audio`, from a client only: base64 of samples in the session's form."""
 
     type: Literal["input_text", "input_audio", "output_text", "output_audio", "text", "audio"]
     text: str | None = None
@@ -214,6 +221,30 @@ class ItemWire(WireModel):
     output: str | None = None
 
 
+class ItemReference(WireModel):
+    """An item of the conversation, by its id."""
+
+    type: Literal["item_reference"]
+    id: Id
+
+
+GivenItem = Annotated[ItemWire | ItemReference, Field(discriminator="type")]
+
+
+class OneAnswerPatch(AnswerPatch):
+    """Overrides for one response.
+
+    Args:
+        conversation: `none`: aside; the conversation stays as it is, and other responses go on.
+        input: what is answered instead of the conversation.
+        metadata: strings of the client's own that come back with it.
+    """
+
+    conversation: Literal["auto", "none"] = "auto"
+    input: Annotated[list[GivenItem], Field(max_length=MAX_GIVEN_ITEMS)] | None = None
+    metadata: Metadata | None = None
+
+
 # What a client sends.
 
 
@@ -224,8 +255,14 @@ class ConversationUpdate(BaseClientEvent):
     session: ConversationPatch
 
 
+class KeptUpdate(ConversationUpdate):
+    """The same, of a lane whose clients set more than is acted on: that is kept for them."""
+
+    kept: Kept = Field(default_factory=dict)
+
+
 class InputAudioAppend(BaseClientEvent):
-    """Audio as base64 of PCM16 samples, for clients without binary frames."""
+    """Samples as base64, in the session's form (PCM16, where that is Opus)."""
 
     type: Literal["input_audio_buffer.append"] = "input_audio_buffer.append"
     audio: str
@@ -279,6 +316,12 @@ class AnswerCreate(BaseClientEvent):
 
     type: Literal["response.create"] = "response.create"
     response: OneAnswerPatch = OneAnswerPatch()
+
+
+class KeptCreate(AnswerCreate):
+    """The same, with what is kept for clients of a lane; see `KeptUpdate`."""
+
+    kept: Kept = Field(default_factory=dict)
 
 
 ConversationClientEvent = (

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel
 
 from models.spec import ModelSpec
 from realtime.agent.base import Tool
 from realtime.config import GatewayConfig
 from realtime.conversation.endpointing import EndpointSettings
+from realtime.conversation.input_audio import Piece
 from realtime.conversation.protocol import (
     AnswerPatch,
     AudioFormat,
@@ -18,8 +21,10 @@ from realtime.conversation.protocol import (
     ConversationPatch,
     InputInfo,
     InputPatch,
+    Kept,
     SemanticVad,
     ServerVad,
+    SpokenAudioInfo,
     SpokenInfo,
     SpokenPatch,
     ToolChoice,
@@ -29,12 +34,19 @@ from realtime.conversation.protocol import (
 from realtime.conversation.turns import TurnSettings
 from realtime.errors import ProtocolError
 from realtime.events import OutputPatch, SessionPatch
-from realtime.frames import AudioCodec
-from realtime.settings import SpeechSettings, merge_settings, session_info
+from realtime.frames import G711_RATE_HZ, AudioCodec
+from realtime.settings import SpeechSettings, merge_settings, output_in_force, session_info
 
-DEFAULT_INPUT: Final = AudioFormat(type="audio/pcm", rate=24000)
+DEFAULT_INPUT_RATE_HZ: Final = 24000
+DEFAULT_INPUT: Final = AudioFormat(type="audio/pcm", rate=DEFAULT_INPUT_RATE_HZ)
 DEFAULT_TRANSCRIBING: Final = Transcribing()
-CODECS: Final[dict[str, AudioCodec]] = {"audio/opus": "opus", "audio/pcm": "pcm16"}
+CODECS: Final[dict[str, AudioCodec]] = {
+    "audio/opus": "opus",
+    "audio/pcm": "pcm16",
+    "audio/pcmu": "pcmu",
+    "audio/pcma": "pcma",
+}
+FORMATS: Final = {codec: kind for kind, codec in CODECS.items()}
 UNFINISHED_MS: Final = {"low": 8000, "medium": 4000, "auto": 2000, "high": 1500}
 """Longest silence within a turn that does not sound finished, by eagerness."""
 SPEECH_FIELDS: Final = {"voice": "audio.output.voice", "output": "audio.output.format"}
@@ -55,6 +67,7 @@ class ConversationSettings:
         tool_choice: of them.
         input_format: its rate is that of PCM16 frames; Opus frames say so themselves.
         transcription: None: the client wants no transcripts.
+        kept: for the lane's clients; nothing here acts on it.
     """
 
     speech: SpeechSettings
@@ -66,12 +79,17 @@ class ConversationSettings:
     tool_choice: Literal["auto", "none", "required"] | ToolChoice = "auto"
     input_format: AudioFormat = DEFAULT_INPUT
     transcription: Transcribing | None = DEFAULT_TRANSCRIBING
+    kept: Kept = field(default_factory=dict)
 
-    @property
-    def input_rate_hz(self) -> int:
-        """Sample rate of PCM16 that comes in."""
-        rate = self.input_format.rate if self.input_format.type == "audio/pcm" else None
-        return rate or DEFAULT_INPUT.rate or 0
+    def formed(self, piece: Piece) -> Piece:
+        """A piece with its codec and its rate, where those are the session's."""
+        codec = piece.codec or CODECS[self.input_format.type]
+        if piece.codec is None and codec == "opus":
+            codec = "pcm16"
+        is_named = CODECS[self.input_format.type] == codec
+        rate_hz = self.input_format.rate if is_named else None
+        default_hz = G711_RATE_HZ if codec in ("pcmu", "pcma") else DEFAULT_INPUT_RATE_HZ
+        return replace(piece, codec=codec, rate_hz=rate_hz or default_hz)
 
     @property
     def agent_tools(self) -> tuple[Tool, ...]:
@@ -130,24 +148,32 @@ def merge_conversation(
             param = f"{prefix}.audio.input"
             message = f"{param} is of the session: change it by session.update"
             raise ProtocolError("invalid_value", message, param=param)
-        changes |= _input_changes(patch.audio.input)
+        changes |= _input_changes(settings, patch.audio.input)
     merged = replace(settings, **changes)
     _check_tool_choice(merged, prefix)
     return merged
 
 
+def merge_kept(old: Kept, new: Kept) -> Kept:
+    """`old` with the fields of `new`; objects are merged field by field."""
+    merged = old | new
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            merged[name] = before | value
+    return merged
+
+
 def conversation_info(
-    session_id: str, settings: ConversationSettings, spec: ModelSpec, config: GatewayConfig
+    session_id: str,
+    settings: ConversationSettings,
+    spec: ModelSpec,
+    config: GatewayConfig,
+    *,
+    expires_at: int,
 ) -> ConversationInfo:
-    """A session as clients see it."""
+    """A session as clients see it; `expires_at` in seconds since 1970."""
     spoken = session_info(session_id, settings.speech, spec, config)
-    output = spoken.output
-    output_format = AudioFormat.model_construct(
-        type="audio/opus" if output.codec == "opus" else "audio/pcm",
-        rate=output.sample_rate_hz,
-        bitrate_bps=output.bitrate_bps,
-        complexity=output.complexity,
-    )
     return ConversationInfo(
         id=session_id,
         model=settings.speech.model,
@@ -164,10 +190,27 @@ def conversation_info(
                 transcription=settings.transcription,
                 turn_detection=settings.turn_detection,
             ),
-            output=SpokenInfo(format=output_format, voice=spoken.voice),
+            output=spoken_audio(settings, spec, config).output,
         ),
         limits=spoken.limits,
+        expires_at=expires_at,
+        kept=settings.kept,
     )
+
+
+def spoken_audio(
+    settings: ConversationSettings, spec: ModelSpec, config: GatewayConfig
+) -> SpokenAudioInfo:
+    """What is spoken, as clients see it."""
+    output = output_in_force(settings.speech.output, spec, config)
+    form = AudioFormat.model_construct(
+        type=FORMATS[output.codec],
+        rate=output.sample_rate_hz,
+        bitrate_bps=output.bitrate_bps,
+        complexity=output.complexity,
+    )
+    voice = settings.speech.voice or next(iter(spec.voices), None)
+    return SpokenAudioInfo(output=SpokenInfo(format=form, voice=voice))
 
 
 def endpoint_settings(detection: ServerVad | SemanticVad | None) -> EndpointSettings:
@@ -229,16 +272,26 @@ def _output_patch(wanted: AudioFormat | None) -> OutputPatch | None:
     )
 
 
-def _input_changes(patch: InputPatch) -> dict[str, Any]:
+def _input_changes(settings: ConversationSettings, patch: InputPatch) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     given = patch.model_fields_set
     if "format" in given:
         changes["input_format"] = patch.format or DEFAULT_INPUT
     if "transcription" in given:
-        changes["transcription"] = patch.transcription
+        changes["transcription"] = _merged(settings.transcription, patch.transcription)
     if "turn_detection" in given:
-        changes["turn_detection"] = patch.turn_detection
+        changes["turn_detection"] = _merged(settings.turn_detection, patch.turn_detection)
     return changes
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _merged(old: BaseModel | None, new: Model | None) -> Model | None:
+    """`new`, with the fields that it leaves out as in `old`, if that is of the same kind."""
+    if new is None or type(old) is not type(new):
+        return new
+    return old.model_copy(update={name: getattr(new, name) for name in new.model_fields_set})
 
 
 def _check_tool_choice(settings: ConversationSettings, prefix: str) -> None:

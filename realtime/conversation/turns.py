@@ -128,6 +128,11 @@ class TurnMachine:
         is_quiet = self._active is None and self._heard is None
         return is_quiet and not self._is_user_speaking and not self._waiting
 
+    def take_number(self) -> int:
+        """The number of an answer that is none of the turns: it is aside of the conversation."""
+        self._n_answers += 1
+        return self._n_answers
+
     # The user.
 
     def on_speech_started(self, now_s: float) -> list[Action]:

@@ -1,0 +1,101 @@
+"""What a client gives a response to answer instead of the conversation. Event loop only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from realtime.agent.base import (
+    HEARD_RATE_HZ,
+    Agent,
+    ContextItem,
+    StageFailed,
+    TranscriptCompleted,
+)
+from realtime.conversation.input_audio import Piece, decode_whole
+from realtime.conversation.item_wire import item_of
+from realtime.conversation.items import Conversation, Item, context_of
+from realtime.conversation.protocol import GivenItem, ItemReference
+from realtime.conversation.settings import ConversationSettings
+from realtime.errors import ProtocolError
+from realtime.speech.speaker import ResponseFailedError
+from realtime.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenItems:
+    """Items that were checked, with what some of them sound like."""
+
+    items: tuple[Item, ...]
+    audio: dict[str, Piece]
+
+    async def context(
+        self, agent: Agent, settings: ConversationSettings, workers: Workers
+    ) -> tuple[ContextItem, ...]:
+        """What the agent may know of them.
+
+        Raises:
+            ResponseFailedError: the agent cannot make out what was said.
+        """
+        for item in self.items:
+            if (piece := self.audio.get(item.item_id)) is not None:
+                await _hear(item, piece, agent, settings, workers)
+        return context_of(self.items)
+
+
+def given_items(
+    given: Sequence[GivenItem],
+    conversation: Conversation,
+    settings: ConversationSettings,
+    max_characters: int,
+) -> GivenItems:
+    """Check what was given; references are looked up.
+
+    Raises:
+        ProtocolError: no such item, or one that is wrong.
+    """
+    items: list[Item] = []
+    audio: dict[str, Piece] = {}
+    for place, one in enumerate(given):
+        prefix = f"response.input.{place}"
+        if isinstance(one, ItemReference):
+            items.append(_referred(one, conversation, prefix))
+            continue
+        try:
+            item, payload = item_of(one, max_characters)
+        except ProtocolError as fault:
+            fault.param = prefix + (fault.param or "").removeprefix("item")
+            raise
+        items.append(item)
+        if payload is not None:
+            audio[item.item_id] = settings.formed(Piece(codec=None, payload=payload))
+    return GivenItems(items=tuple(items), audio=audio)
+
+
+def _referred(reference: ItemReference, conversation: Conversation, prefix: str) -> Item:
+    try:
+        return conversation.get(reference.id)
+    except ProtocolError as fault:
+        fault.param = f"{prefix}.id"
+        raise
+
+
+async def _hear(
+    item: Item, piece: Piece, agent: Agent, settings: ConversationSettings, workers: Workers
+) -> None:
+    part = next(part for part in item.parts if part.kind == "input_audio")
+    pcm = await workers.run(decode_whole, piece)
+    part.audio, part.audio_s = pcm, len(pcm) / HEARD_RATE_HZ
+    if part.text is not None or not agent.can_transcribe:
+        return
+    transcribing = settings.transcription
+    language = None if transcribing is None else transcribing.language
+    transcription = agent.transcribe(pcm, language=language)
+    try:
+        while (event := await transcription.next_event()) is not None:
+            if isinstance(event, TranscriptCompleted):
+                part.text = event.text
+            elif isinstance(event, StageFailed):
+                raise ResponseFailedError(event.code, f"transcriber: {event.message}")
+    finally:
+        transcription.cancel()

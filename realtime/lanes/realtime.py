@@ -1,16 +1,18 @@
-"""`WS /v1/realtime` in the form `parley.v1`: JSON events as text, audio as binary frames.
+"""`WS /v1/realtime`: which lane a client takes, and the lane `parley.v1` itself.
 
-The handshake, and the translation between the wire and the session. Refusals come before the
-upgrade.
+In `parley.v1` events are JSON as text, audio is binary frames. Clients that offer `realtime`, or no
+subprotocol at all, are those of the OpenAI Realtime API (`realtime.lanes.openai`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Final
 
 from starlette.websockets import WebSocket
 
 from realtime.conversation.conversing import Conversing
+from realtime.conversation.manners import Manners
 from realtime.conversation.protocol import (
     CONVERSATION_CLIENT_EVENTS,
     ConversationClientEvent,
@@ -20,8 +22,11 @@ from realtime.errors import ProtocolError
 from realtime.frames import parse_audio_frame
 from realtime.gateway import Gateway
 from realtime.lanes.handshake import serve_socket
+from realtime.lanes.openai.lane import OpenAiLane
 from realtime.protocol import SUBPROTOCOL, parse_event
 from realtime.socket_link import obey
+
+OPENAI_SUBPROTOCOL: Final = "realtime"
 
 
 async def serve_conversation(socket: WebSocket, gateway: Gateway, conversing: Conversing) -> None:
@@ -30,7 +35,11 @@ async def serve_conversation(socket: WebSocket, gateway: Gateway, conversing: Co
     def parley() -> Awaitable[None]:
         return ParleyLane(socket, gateway, conversing).run()
 
-    await serve_socket(socket, gateway, {SUBPROTOCOL: parley, None: parley})
+    def openai() -> Awaitable[None]:
+        return OpenAiLane(socket, gateway, conversing).run()
+
+    lanes = {SUBPROTOCOL: parley, OPENAI_SUBPROTOCOL: openai, None: openai}
+    await serve_socket(socket, gateway, lanes)
 
 
 class ParleyLane:
@@ -43,7 +52,7 @@ class ParleyLane:
     """
 
     def __init__(self, socket: WebSocket, gateway: Gateway, conversing: Conversing) -> None:
-        self._session = ConversationSession(socket, gateway, conversing, self)
+        self._session = ConversationSession(socket, gateway, conversing, self, Manners())
         self._outlet = self._session.link.outlet
 
     async def run(self) -> None:

@@ -15,7 +15,7 @@ from realtime.agent.vad import SileroDetector, load_vad
 from realtime.audio.coder import pcm16_bytes
 from realtime.audio.opus import OpusEncoder
 from realtime.audio.resample import Resampler
-from realtime.protocol import REALTIME_PATH
+from realtime.protocol import REALTIME_PATH, SUBPROTOCOL
 from realtime.workers import Workers
 from tests.cases import wire_cases
 from tests.realtime.harness import FAST_CONFIG, gateway, http_get, run, until
@@ -508,7 +508,7 @@ def test_case_no_first_message():
     async def scenario():
         async with talk() as here:
             url = f"ws://127.0.0.1:{here.port}{REALTIME_PATH}"
-            async with connect(url, proxy=None) as raw:
+            async with connect(url, proxy=None, subprotocols=[SUBPROTOCOL]) as raw:
                 await raw.recv()
                 here.clock.now_s += FAST_CONFIG.first_message_timeout_s + 1
                 with pytest.raises(ConnectionClosed) as caught:

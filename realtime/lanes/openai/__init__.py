@@ -1,0 +1,1 @@
+"""The lane of OpenAI Realtime (GA) clients."""

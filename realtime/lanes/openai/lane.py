@@ -1,0 +1,99 @@
+"""`WS /v1/realtime` for clients of the OpenAI Realtime API: JSON events, audio as base64 in them.
+
+The name of the model in the URL chooses who answers; a name that is not served takes the first.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.websockets import WebSocket
+
+from realtime.conversation.conversing import Conversing
+from realtime.conversation.manners import Manners
+from realtime.conversation.protocol import (
+    AudioFormat,
+    AudioPatch,
+    ConversationClientEvent,
+    ConversationPatch,
+    InputPatch,
+    ServerVad,
+    SpokenPatch,
+)
+from realtime.conversation.session import ConversationSession
+from realtime.errors import ProtocolError
+from realtime.gateway import Gateway
+from realtime.lanes.openai.client_events import OPENAI_CLIENT_EVENTS
+from realtime.lanes.openai.form import OpenAiForm
+from realtime.lanes.openai.translate import core_event
+from realtime.protocol import parse_event
+from realtime.socket_link import obey
+
+PCM: Final = AudioFormat(type="audio/pcm", rate=24000)
+OPENING_AUDIO: Final = AudioPatch(
+    input=InputPatch(format=PCM, transcription=None, turn_detection=ServerVad(type="server_vad")),
+    output=SpokenPatch(format=PCM),
+)
+"""What these clients take for granted before they have changed anything."""
+
+
+class OpenAiLane:
+    """One conversation with a client of the OpenAI Realtime API.
+
+    Args:
+        socket: accepted.
+        gateway: what sessions share.
+        conversing: who answers and what hears.
+    """
+
+    def __init__(self, socket: WebSocket, gateway: Gateway, conversing: Conversing) -> None:
+        self._specs = conversing.specs
+        manners = Manners(
+            form=OpenAiForm(),
+            opening=_opening(socket.query_params.get("model"), conversing),
+            is_client_truncating=True,
+            may_be_silent=True,
+        )
+        self._session = ConversationSession(socket, gateway, conversing, self, manners)
+        self._outlet = self._session.link.outlet
+
+    async def run(self) -> None:
+        """Serve the socket until either side ends it."""
+        await self._session.run()
+
+    def on_text(self, message: str) -> None:
+        """An event came."""
+        obey(message, self._parse, self._session.put, self._outlet)
+
+    def on_bytes(self, message: bytes) -> None:
+        """A frame came: these clients have none."""
+        fault = f"a binary message of {len(message)} bytes; events are JSON in text messages"
+        self._outlet.error(ProtocolError("invalid_event", fault))
+
+    def on_paused(self, is_paused: bool) -> None:
+        """The client reads too slowly, or does so no more."""
+        self._session.on_paused(is_paused)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether an answer is being made."""
+        return self._session.has_work
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nobody speaks and nothing is being made."""
+        return self._session.is_waiting
+
+    def _parse(self, message: str) -> ConversationClientEvent:
+        event = parse_event(message, OPENAI_CLIENT_EVENTS)
+        try:
+            return core_event(event, self._specs)
+        except ProtocolError as fault:
+            fault.event_id = event.event_id
+            raise
+
+
+def _opening(model: str | None, conversing: Conversing) -> ConversationPatch:
+    if model in conversing.agents:
+        return ConversationPatch(model=model, audio=OPENING_AUDIO)
+    return ConversationPatch(audio=OPENING_AUDIO)

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser check bench bench-converse clean
+.PHONY: help serve test test-browser check audit bench bench-converse clean
 
 HOST ?= 127.0.0.1
 PORT ?= 8765
@@ -44,6 +44,9 @@ check: $(VENV)/.stamp-dev ## lint, format, types, import contracts
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+audit: $(VENV)/bin/python ## known vulnerabilities of the pinned packages; asks pypi.org
+	@$(VENV)/bin/python .ci/audit.py constraints.txt
 
 bench: $(VENV)/.stamp-run ## measure this machine: a table here, JSON under bench-results/
 	@$(VENV)/bin/python -m loadtest.bench $(BENCH_ARGS)

@@ -20,11 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.errors import StreamError
-from models.spec import ModelSpec, SamplingParams
-
-RING_CAPACITY = 256
-"""Rows of history kept for the repetition penalty; a request may not ask for a longer window."""
+from models.spec import MAX_REPETITION_WINDOW, ModelSpec, SamplingParams
 
 NEVER = float("-inf")
 _TEMPERATURE, _TOP_K, _TOP_P, _MIN_P, _PENALTY, _WINDOW = range(6)
@@ -63,7 +59,7 @@ class Sampler:
         self._seeds = torch.zeros(n_slots, dtype=torch.int64, device=device)
         self._n_drawn = torch.zeros(n_slots, dtype=torch.int64, device=device)
         self._ring = torch.full(
-            (n_slots, n_columns, RING_CAPACITY), -1, dtype=torch.int64, device=device
+            (n_slots, n_columns, MAX_REPETITION_WINDOW), -1, dtype=torch.int64, device=device
         )
         self._column_idx = torch.arange(1, n_columns + 1, device=device)
         self._low = [column.ids[0] for column in spec.columns]
@@ -74,11 +70,7 @@ class Sampler:
         self._has = np.zeros((n_slots, 2), dtype=bool)
 
     def open_slot(self, slot: int, seed: int, overrides: Mapping[str, SamplingParams]) -> None:
-        """Give `slot` to a stream: its settings, its seed, an empty history.
-
-        Raises:
-            StreamError: a repetition window is longer than the history that is kept.
-        """
+        """Give `slot` to a stream: its settings, its seed, an empty history."""
         settings = stream_settings(self._spec, overrides)
         random = settings[..., _TEMPERATURE] > 0
         by_rank = random & ((settings[..., _TOP_K] > 0) | (settings[..., _TOP_P] < 1))
@@ -145,14 +137,14 @@ class Sampler:
     def commit(self, draws: Draws, ids: Tensor, is_drawn: Tensor) -> None:
         """Take the drawn rows `ids` (B, K) into the history, where `is_drawn` (B, K)."""
         if draws.n_recent:
-            place = draws.n_drawn % RING_CAPACITY
+            place = draws.n_drawn % MAX_REPETITION_WINDOW
             self._ring[draws.slots, :, place] = ids.masked_fill(~is_drawn, -1)
         self._n_drawn[draws.slots] = draws.n_drawn + 1
 
     def _recent_ids(self, column_idx: int, draws: Draws) -> Tensor:
         """Ids `(B, n_recent)` within each row's window as logit indices, -1 elsewhere."""
         age = torch.arange(draws.n_recent, device=self._device)
-        place = (draws.n_drawn.unsqueeze(1) - 1 - age) % RING_CAPACITY
+        place = (draws.n_drawn.unsqueeze(1) - 1 - age) % MAX_REPETITION_WINDOW
         ids = self._ring[draws.slots.unsqueeze(1), column_idx, place]
         in_window = age < draws.settings[:, column_idx, _WINDOW].unsqueeze(1)
         return torch.where(in_window & (ids >= 0), ids - self._low[column_idx], -1)
@@ -166,11 +158,6 @@ def stream_settings(
     for phase_idx, phase in enumerate(spec.phases):
         for column_idx, column in enumerate(phase.columns):
             params = overrides.get(spec.columns[column_idx].name, column.sampling)
-            if params.repetition_window > RING_CAPACITY:
-                raise StreamError(
-                    "model_error",
-                    f"repetition_window {params.repetition_window} is over {RING_CAPACITY}",
-                )
             is_chosen = column.fill in ("sampled", "depth")
             settings[phase_idx, column_idx] = (
                 params.temperature if is_chosen else 0.0,

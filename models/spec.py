@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,10 @@ OptionValue = str | int | float | bool
 
 PHASE_COLUMN = 0
 """`state[:, PHASE_COLUMN]` is the stream's phase index; the rest of a state row is the model's."""
+
+
+MAX_REPETITION_WINDOW: Final = 256
+"""Rows of history that the engine keeps of every stream for the repetition penalty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +50,11 @@ class SamplingParams:
             raise SpecError(f"min_p is {self.min_p}, must be between 0 and 1")
         if self.repetition_penalty <= 0:
             raise SpecError(f"repetition_penalty is {self.repetition_penalty}, must be above 0")
-        if self.repetition_window < 0:
-            raise SpecError(f"repetition_window is {self.repetition_window}, must be 0 or more")
+        if not 0 <= self.repetition_window <= MAX_REPETITION_WINDOW:
+            raise SpecError(
+                f"repetition_window is {self.repetition_window}, "
+                f"must be between 0 and {MAX_REPETITION_WINDOW}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from engine.errors import EngineStoppedError
 from engine.types import StreamFailed
-from models.errors import PlanError
+from models.errors import PlanError, SpecError
 from models.spec import PlanRequest
 from models.text.breaks import Pause
 from realtime.bridge import EngineBridge
@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 EMPTY_TEXT: Final = "empty_text"
+INVALID: Final = "invalid_value"
 PROMPT_TOO_LONG: Final = "prompt_too_long"
 SEED_STEP: Final = 1_000_003
 """Units of one response draw differently, and the same again with the same seed."""
@@ -295,6 +296,9 @@ class Speaker:
                 return None
             kind: ErrorType = "invalid_request_error"
             raise ResponseFailedError(error.code, error.message, kind=kind) from None
+        except SpecError as error:
+            # A model took an option's value as it came, and it is no setting of the sampler.
+            raise ResponseFailedError(INVALID, str(error), kind="invalid_request_error") from None
         except EngineStoppedError as error:
             raise ResponseFailedError("engine_stopped", str(error)) from None
         except Exception as error:

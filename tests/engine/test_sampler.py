@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.errors import StreamError
 from engine.sampler import (
     NEVER,
-    RING_CAPACITY,
     Sampler,
     keep_min_p,
     keep_top,
@@ -22,9 +19,8 @@ from engine.sampler import (
     pick,
     uniforms,
 )
-from models.spec import SamplingParams
+from models.spec import MAX_REPETITION_WINDOW, SamplingParams
 from models.toy.delayed import SPEC as DELAYED
-from models.toy.tone import SPEC as TONE
 
 CPU = torch.device("cpu")
 
@@ -238,7 +234,7 @@ def test_the_history_outlives_its_ring():
     name = DELAYED.columns[1].name
     sampler = delayed_sampler()
     sampler.open_slot(0, 3, {name: SamplingParams(repetition_penalty=1.5, repetition_window=4)})
-    draw_rows(sampler, [0], RING_CAPACITY + 3, seed=2)
+    draw_rows(sampler, [0], MAX_REPETITION_WINDOW + 3, seed=2)
     draws = draws_of(sampler, [0])
     logits = torch.ones(1, DELAYED.columns[1].n_ids)
     weakened = int((sampler.shape(logits, 1, draws) < 1).sum())
@@ -257,10 +253,3 @@ def test_phases_mask_their_columns():
     expected = [id_ for low, high in allowed for id_ in range(low, high)]
     assert kept(out)[0] == expected
     assert len(kept(out)[1]) == column.n_ids
-
-
-def test_a_window_beyond_the_history_is_refused():
-    sampler = Sampler(TONE, 1, CPU)
-    name = TONE.columns[0].name
-    with pytest.raises(StreamError, match="repetition_window"):
-        sampler.open_slot(0, 0, {name: SamplingParams(repetition_window=RING_CAPACITY + 1)})

@@ -6,6 +6,7 @@ import pytest
 
 from models.errors import SpecError
 from models.spec import (
+    MAX_REPETITION_WINDOW,
     CodecSpec,
     ColumnSpec,
     FrameSpec,
@@ -28,6 +29,7 @@ from models.toy import delayed, depth, mixed
         {"min_p": 1.1},
         {"repetition_penalty": 0.0},
         {"repetition_window": -1},
+        {"repetition_window": MAX_REPETITION_WINDOW + 1},
     ],
 )
 def test_sampling_outside_its_range_is_refused_by_name(fields: dict[str, float]):
@@ -38,6 +40,7 @@ def test_sampling_outside_its_range_is_refused_by_name(fields: dict[str, float])
 
 def test_sampling_takes_the_ends_of_its_ranges():
     SamplingParams(temperature=0.0, top_k=0, top_p=1.0, min_p=1.0, repetition_window=0)
+    SamplingParams(repetition_window=MAX_REPETITION_WINDOW)
 
 
 @pytest.mark.parametrize(

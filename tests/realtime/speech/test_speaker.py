@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from models.errors import PlanError
+from models.spec import SamplingParams
 from realtime.speech.segments import speech_budget_s
 from tests.fakes import RATE_HZ, fake_spec, tone
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
@@ -179,6 +180,28 @@ def test_a_unit_that_is_too_long_at_any_length_fails_the_response(monkeypatch):
             monkeypatch.setattr(here.engine, "plan", never)
             spoken = await say(here, "Some words.")
             assert spoken.done["status_details"]["reason"] == "prompt_too_long"
+
+    run(scenario)
+
+
+def test_a_setting_that_the_sampler_cannot_take_is_the_callers_fault_and_is_named(monkeypatch):
+    """A repetition window of 257 rows failed the stream as an error of the model."""
+
+    async def scenario():
+        async with gateway() as here:
+            plan = here.engine.plan
+
+            def trusting(request):
+                if "wide" in request.text:
+                    SamplingParams(repetition_window=257)
+                return plan(request)
+
+            monkeypatch.setattr(here.engine, "plan", trusting)
+            spoken = await say(here, "Look wide back.")
+            error = spoken.done["status_details"]["error"]
+            assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_value")
+            assert "repetition_window is 257, must be between 0 and 256" in error["message"]
+            assert (await say(here, "Fine.")).status == "completed"
 
     run(scenario)
 

@@ -122,17 +122,24 @@ def read_safetensors(folder: Path) -> dict[str, Tensor]:
     Raises:
         WeightError: a file is missing or damaged, or a shard lacks what the index promises.
     """
-    index = folder / INDEX
-    if not index.is_file():
+    if not (folder / INDEX).is_file():
         return _read_shard(folder / SAFETENSORS, None)
+    return read_safetensors_index(folder, INDEX)
+
+
+def read_safetensors_index(folder: Path, name: str) -> dict[str, Tensor]:
+    """All tensors of the shards that an index names, as `read_safetensors`."""
+    index = folder / name
+    if index.name != name:
+        raise WeightError(f"config.json names an index outside of its folder: {name!r}")
     places: dict[str, list[str]] = {}
-    for key, name in read_config(index).part("weight_map").values.items():
-        places.setdefault(str(name), []).append(key)
+    for key, file in read_config(index).part("weight_map").values.items():
+        places.setdefault(str(file), []).append(key)
     tensors: dict[str, Tensor] = {}
-    for name, keys in sorted(places.items()):
-        if Path(name).name != name:
-            raise WeightError(f"{index.name} names a file outside of its folder: {name!r}")
-        tensors |= _read_shard(folder / name, keys)
+    for file, keys in sorted(places.items()):
+        if Path(file).name != file:
+            raise WeightError(f"{index.name} names a file outside of its folder: {file!r}")
+        tensors |= _read_shard(folder / file, keys)
     return tensors
 
 
@@ -183,7 +190,7 @@ def _read_shard(path: Path, keys: list[str] | None) -> dict[str, Tensor]:
             known = set(file.keys())
             if keys is not None and not known.issuperset(keys):
                 lacking = sorted(set(keys) - known)[0]
-                raise WeightError(f"{path.name} lacks {lacking!r}, which {INDEX} puts there")
+                raise WeightError(f"{path.name} lacks {lacking!r}, which the index puts there")
             return {key: file.get_tensor(key) for key in sorted(keys or known)}
     except (SafetensorError, OSError) as error:
         raise WeightError(f"{path} is damaged or cut short ({error}); {REMEDY}") from error

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from models.checkpoint import Config
@@ -31,7 +33,6 @@ class LlamaConfig:
         eps: of the norms.
         theta: base of the rotary embedding.
         scaling: of its frequencies; None: plain.
-        is_tied: the head is the embedding table.
     """
 
     backbone: BackboneSpec
@@ -40,7 +41,6 @@ class LlamaConfig:
     eps: float
     theta: float
     scaling: Llama3Scaling | None
-    is_tied: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +95,19 @@ def llama_config(config: Config, *, max_positions: int) -> LlamaConfig:
         eps=config.number("rms_norm_eps"),
         theta=theta,
         scaling=scaling,
-        is_tied=config.flag("tie_word_embeddings"),
     )
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The text tokenizer of a checkpoint. Raises: `WeightError`."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise WeightError(f"{path} is missing; fetch the checkpoint's files again")
+    try:
+        return Tokenizer.from_file(str(path))
+    # The library raises bare exceptions.
+    except Exception as error:
+        raise WeightError(f"{path} is damaged: {error}") from error
 
 
 def make_decoder(config: LlamaConfig) -> Decoder:
@@ -118,20 +129,21 @@ def make_decoder(config: LlamaConfig) -> Decoder:
 def load_decoder(
     decoder: Decoder, tensors: Mapping[str, Tensor], prefix: str, *, source: str
 ) -> None:
-    """Fill a decoder from `<prefix>layers.N...` and `<prefix>norm.weight`, all of them.
+    """Fill a decoder from `<prefix>layers.N...` and `<prefix>norm.weight`; nothing may be left.
 
     Raises:
         WeightError: keys are missing, unexpected or misshapen; they are named as the file has them.
     """
     own = {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
+    stray = sorted(key for key in tensors if not key.startswith(prefix))
     renamed = {"norm.weight": _take(own, "norm.weight", prefix, source)}
     for idx in range(len(decoder.layers)):
         theirs, ours = f"layers.{idx}.", f"layers.{idx}."
         for their_names, our_name in _PARTS:
             parts = [_take(own, theirs + name, prefix, source) for name in their_names]
             renamed[ours + our_name] = parts[0] if len(parts) == 1 else torch.cat(parts)
-    if own:
-        extra = ", ".join(sorted(prefix + key for key in own)[:8])
+    if own or stray:
+        extra = ", ".join([*sorted(prefix + key for key in own), *stray][:8])
         raise WeightError(f"{source} has keys that the decoder does not know: {extra}")
     load_weights(decoder, renamed, source=source)
 

@@ -1,7 +1,8 @@
 """Families of models by name. A family's module is imported only when it is asked for.
 
 To add one: an entry in `_FAMILIES`, with a function that gives its spec (no weights read) and one
-that loads it.
+that loads it; for a published checkpoint, `_published` and a module with `is_in`, `read_spec` and
+`load`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 from models.base import SpeechModel
 from models.errors import ModelError, WeightError
-from models.spec import ModelSpec, OptionSpec
+from models.spec import FamilyFacts, ModelSpec, OptionSpec
 
 
 class UnknownModelError(ModelError):
@@ -35,11 +38,13 @@ class FamilyInfo:
         languages: codes.
         options: typed request options.
         runs_on: the machine that it needs, in words.
+        needs: what a folder of its weights holds, where the package has none.
         fault: why it cannot be used here; the fields that its spec would fill are empty then.
     """
 
     name: str
     runs_on: str
+    needs: str = ""
     tasks: tuple[Literal["speak", "converse", "text"], ...] = ()
     weights_licence: str = ""
     weights_source: str = ""
@@ -54,7 +59,8 @@ class _Family:
     """How to reach a family: `spec` and `load` import it; both take a folder, None is the package.
 
     `is_in` tells a folder of this family's weights by what its files state, if it can have its
-    weights elsewhere than in the package. `wants`: what such a folder holds, in words.
+    weights elsewhere than in the package. `wants`: what such a folder holds, in words. `facts`:
+    what holds for every folder, where the package has no weights.
     """
 
     spec: Callable[[Path | None], ModelSpec]
@@ -62,6 +68,7 @@ class _Family:
     runs_on: str
     is_in: Callable[[Path], bool] | None = None
     wants: str = ""
+    facts: Callable[[], FamilyFacts] | None = None
 
 
 def families() -> list[FamilyInfo]:
@@ -113,25 +120,22 @@ def _family_of(folder: Path) -> _Family:
     raise WeightError(f"{folder} holds no model that is known here: no {', no '.join(wanted)}")
 
 
-def _needs_folder(name: str) -> WeightError:
-    wants = _FAMILIES[name].wants
-    return WeightError(f"{name} has no weights in the package: name the folder of {wants}")
-
-
 def _info(name: str, family: _Family) -> FamilyInfo:
+    facts: FamilyFacts | ModelSpec
     try:
-        spec = family.spec(None)
+        facts = family.spec(None) if family.facts is None else family.facts()
     except ModelError as error:
         return FamilyInfo(name=name, runs_on=family.runs_on, fault=str(error))
     return FamilyInfo(
         name=name,
         runs_on=family.runs_on,
-        tasks=spec.tasks,
-        weights_licence=spec.weights_licence,
-        weights_source=spec.weights_source,
-        voices=spec.voices,
-        languages=spec.languages,
-        options=spec.options,
+        needs="" if family.facts is None else family.wants,
+        tasks=facts.tasks,
+        weights_licence=facts.weights_licence,
+        weights_source=facts.weights_source,
+        voices=facts.voices,
+        languages=facts.languages,
+        options=facts.options,
     )
 
 
@@ -159,26 +163,35 @@ def _load_smollm(folder: Path | None) -> SpeechModel:
     return model.load(folder)
 
 
-def _is_orpheus(folder: Path) -> bool:
-    from models.orpheus import config
+def _published(name: str, *, wants: str) -> _Family:
+    """A family whose weights are published elsewhere: `models.<name>.model` reads a folder."""
 
-    return config.is_orpheus(folder)
+    def module() -> ModuleType:
+        return import_module(f"models.{name}.model")
 
+    def of(folder: Path | None) -> Path:
+        if folder is None:
+            message = f"{name} has no weights in the package: name the folder of {wants}"
+            raise WeightError(message)
+        return folder
 
-def _orpheus_spec(folder: Path | None) -> ModelSpec:
-    from models.orpheus import model
+    def spec(folder: Path | None) -> ModelSpec:
+        found: ModelSpec = module().read_spec(of(folder))
+        return found
 
-    if folder is None:
-        raise _needs_folder("orpheus")
-    return model.read_spec(folder)
+    def load(folder: Path | None) -> SpeechModel:
+        loaded: SpeechModel = module().load(of(folder))
+        return loaded
 
+    def is_in(folder: Path) -> bool:
+        return bool(module().is_in(folder))
 
-def _load_orpheus(folder: Path | None) -> SpeechModel:
-    from models.orpheus import model
+    def facts() -> FamilyFacts:
+        stated: FamilyFacts = module().FACTS
+        return stated
 
-    if folder is None:
-        raise _needs_folder("orpheus")
-    return model.load(folder)
+    runs_on = "a GPU in real time, a CPU slowly; not run with its real weights"
+    return _Family(spec=spec, load=load, is_in=is_in, runs_on=runs_on, wants=wants, facts=facts)
 
 
 def _holds(file: str, folder: Path) -> bool:
@@ -225,12 +238,12 @@ _FAMILIES = {
         is_in=partial(_holds, SMOLLM_FILE),
         wants=SMOLLM_FILE,
     ),
-    "orpheus": _Family(
-        spec=_orpheus_spec,
-        load=_load_orpheus,
-        runs_on="a GPU in real time; a CPU slowly; real weights: not run",
-        is_in=_is_orpheus,
+    "orpheus": _published(
+        "orpheus",
         wants="an Orpheus checkpoint: config.json, model.safetensors, tokenizer.json, snac_24khz/",
+    ),
+    "csm": _published(
+        "csm", wants="a CSM checkpoint: config.json, model.safetensors, tokenizer.json"
     ),
     **{
         name: _Family(spec=partial(_toy_spec, name), load=partial(_load_toy, name), runs_on=runs_on)

@@ -257,6 +257,18 @@ class OptionSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyFacts:
+    """What is the same for all checkpoints of a family; the rest is in their files."""
+
+    tasks: tuple[Literal["speak", "converse", "text"], ...]
+    voices: tuple[str, ...]
+    languages: tuple[str, ...]
+    options: tuple[OptionSpec, ...]
+    weights_licence: str
+    weights_source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """Everything about a model that can be known without its weights.
 

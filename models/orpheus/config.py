@@ -16,9 +16,10 @@ from models.checkpoint import read_config
 from models.codecs.snac import REACH, SnacConfig, read_snac_config
 from models.codecs.windowed import windowed_codec
 from models.errors import WeightError
-from models.hugging_face import LlamaConfig, llama_config
+from models.hugging_face import LlamaConfig, llama_config, read_tokenizer
 from models.spec import (
     ColumnSpec,
+    FamilyFacts,
     FrameSpec,
     ModelSpec,
     OptionSpec,
@@ -74,6 +75,16 @@ REPETITION_WINDOW: Final = 256
 """Rows that the penalty looks back: 3 s. The reference looks back to the start of the prompt."""
 
 
+FACTS: Final = FamilyFacts(
+    tasks=("speak",),
+    voices=VOICES,
+    languages=("en",),
+    options=(TEMPERATURE, TOP_P, REPETITION_PENALTY),
+    weights_licence="Apache-2.0 (LM, under the Llama 3.2 licence's terms), MIT (SNAC)",
+    weights_source="canopylabs/orpheus-3b-0.1-ft and hubertsiuzdak/snac_24khz",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrpheusIds:
     """Ids with a meaning.
@@ -101,9 +112,10 @@ class OrpheusIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrpheusConfig:
-    """A checkpoint: the LM, its ids, the detokenizer."""
+    """A checkpoint: the LM (`is_tied`: its head is its table), its ids, the detokenizer."""
 
     llama: LlamaConfig
+    is_tied: bool
     ids: OrpheusIds
     snac: SnacConfig
 
@@ -131,8 +143,10 @@ def read_orpheus_config(folder: Path) -> OrpheusConfig:
             f"{snac_folder(folder)}: a frame has {snac.codes_per_frame} codes a level, "
             f"Orpheus writes {CODES_PER_LEVEL}"
         )
+    stated = read_config(folder / "config.json")
     config = OrpheusConfig(
-        llama=llama_config(read_config(folder / "config.json"), max_positions=MAX_POSITIONS),
+        llama=llama_config(stated, max_positions=MAX_POSITIONS),
+        is_tied=stated.flag("tie_word_embeddings"),
         ids=_read_ids(read_tokenizer(folder)),
         snac=snac,
     )
@@ -142,18 +156,6 @@ def read_orpheus_config(folder: Path) -> OrpheusConfig:
             f"{N_SLOTS} slots of {snac.n_codes} codes from id {config.ids.first_code} on"
         )
     return config
-
-
-def read_tokenizer(folder: Path) -> Tokenizer:
-    """The text tokenizer. Raises: `WeightError`."""
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise WeightError(f"{path} is missing; fetch the checkpoint's files again")
-    try:
-        return Tokenizer.from_file(str(path))
-    # The library raises bare exceptions.
-    except Exception as error:
-        raise WeightError(f"{path} is damaged: {error}") from error
 
 
 def snac_folder(folder: Path) -> Path:
@@ -183,7 +185,7 @@ def model_spec(config: OrpheusConfig) -> ModelSpec:
     )
     return ModelSpec(
         name="orpheus",
-        tasks=("speak",),
+        tasks=FACTS.tasks,
         columns=(ColumnSpec(name=COLUMN, role="semantic", ids=(low, high), pad_id=low),),
         frame=FrameSpec(
             n_codebooks=N_SLOTS,
@@ -196,11 +198,11 @@ def model_spec(config: OrpheusConfig) -> ModelSpec:
         phases=(PhaseSpec(name="speech", columns=(speech,), feeds_codec=True),),
         codec=windowed_codec(REACH, CHUNK_FRAMES),
         state_size=STATE_SIZE,
-        voices=VOICES,
-        languages=("en",),
-        options=(TEMPERATURE, TOP_P, REPETITION_PENALTY),
-        weights_licence="Apache-2.0 (LM, under the Llama 3.2 licence's terms), MIT (SNAC)",
-        weights_source="canopylabs/orpheus-3b-0.1-ft and hubertsiuzdak/snac_24khz",
+        voices=FACTS.voices,
+        languages=FACTS.languages,
+        options=FACTS.options,
+        weights_licence=FACTS.weights_licence,
+        weights_source=FACTS.weights_source,
     )
 
 

@@ -19,19 +19,22 @@ from models.checkpoint import read_safetensors
 from models.codecs.snac import Snac, load_snac
 from models.codecs.windowed import decode_window
 from models.errors import PlanError, WeightError
-from models.hugging_face import load_decoder, make_decoder
+from models.hugging_face import load_decoder, make_decoder, read_tokenizer
 from models.orpheus import prompt
 from models.orpheus.config import (
     CODES,
+    FACTS,
     N_SLOTS,
     SLOT_ORDER,
     OrpheusConfig,
+    is_orpheus,
     model_spec,
     read_orpheus_config,
-    read_tokenizer,
     snac_folder,
 )
 from models.spec import PHASE_COLUMN, ModelSpec, PlanRequest
+
+__all__ = ["FACTS", "OrpheusModel", "is_in", "load", "read_spec"]
 
 ROW = PHASE_COLUMN + 1
 """Place in a stream's state: rows generated."""
@@ -150,6 +153,11 @@ class OrpheusModel(nn.Module):
         raise NotImplementedError("orpheus has no depth model")
 
 
+def is_in(folder: Path) -> bool:
+    """Whether a folder holds this family, by what its files state."""
+    return is_orpheus(folder)
+
+
 def read_spec(folder: Path) -> ModelSpec:
     """The facts of a checkpoint. Raises: `WeightError`."""
     return model_spec(read_orpheus_config(folder))
@@ -170,7 +178,7 @@ def _split(
     layers = dict(weights)
     table = layers.pop("model.embed_tokens.weight", None)
     head = layers.pop("lm_head.weight", None)
-    if table is None or (head is None and not config.llama.is_tied):
+    if table is None or (head is None and not config.is_tied):
         name = "model.embed_tokens.weight" if table is None else "lm_head.weight"
         raise WeightError(f"model.safetensors lacks {name}")
     shape = (config.llama.n_ids, config.llama.backbone.hidden)
@@ -178,4 +186,4 @@ def _split(
         if tensor is not None and tuple(tensor.shape) != shape:
             found = tuple(tensor.shape)
             raise WeightError(f"model.safetensors has {name} of {found}, expected {shape}")
-    return table, None if config.llama.is_tied else head, layers
+    return table, None if config.is_tied else head, layers

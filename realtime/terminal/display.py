@@ -37,6 +37,8 @@ def show_models(known: Sequence[FamilyInfo]) -> None:
         facts.add_row("languages", ", ".join(family.languages) or "-")
         facts.add_row("options", escape("\n".join(map(_option_line, family.options)) or "-"))
         facts.add_row("weights", escape(family.fault or family.weights_licence))
+        if family.needs:
+            facts.add_row("needs", f"`--model FOLDER` of {escape(family.needs)}")
         out.print(facts)
     out.print("Every model that speaks takes these options too:")
     for option in COMMON_OPTIONS:

@@ -12,11 +12,13 @@ from models.registry import UnknownModelError
 from models.toy.catalogue import TOYS
 from models.toy.tone import ToneToy
 
+PUBLISHED = ("orpheus", "csm")
+
 
 def test_the_embedded_model_comes_first_and_all_toys_are_there():
     names = [info.name for info in registry.families()]
     assert names[0] == "pico"
-    assert set(names[1:]) == {"smollm2-135m", *TOYS}
+    assert set(names[1:]) == {"smollm2-135m", *PUBLISHED, *TOYS}
 
 
 def test_each_family_says_what_it_is():
@@ -29,11 +31,19 @@ def test_each_family_says_what_it_is():
         assert info.weights_licence
         assert info.weights_source
         assert info.runs_on
-        assert info.options == registry.read_spec(info.name).options
+        assert bool(info.needs) == (info.name in PUBLISHED)
+        if not info.needs:
+            assert info.options == registry.read_spec(info.name).options
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_family_needs_a_folder(name: str):
+    with pytest.raises(WeightError, match=f"{name} has no weights in the package: name the folder"):
+        registry.load(name)
 
 
 def test_a_family_without_its_files_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch):
-    def read_spec() -> None:
+    def read_spec(folder: Path | None) -> None:
         raise WeightError("cannot read lm.json; restore the file")
 
     monkeypatch.setattr("models.pico.model.read_spec", read_spec)
@@ -53,7 +63,9 @@ def test_a_loaded_model_is_of_the_named_family():
 
 @pytest.mark.parametrize("name", ["", "Toy-tone", "my-toy-tone-finetune", "toy-tone ", "tone"])
 def test_only_an_exact_name_is_taken(name: str):
-    with pytest.raises(UnknownModelError, match="there are: pico, smollm2-135m, toy-tone"):
+    with pytest.raises(
+        UnknownModelError, match="there are: pico, smollm2-135m, orpheus, csm, toy-tone"
+    ):
         registry.load(name)
     with pytest.raises(UnknownModelError):
         registry.read_spec(name)

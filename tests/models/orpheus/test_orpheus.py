@@ -110,6 +110,7 @@ def test_rotary_settings_in_the_older_spelling_mean_the_same(folder, model):
         (lambda t: t.pop("lm_head.weight"), r"lacks lm_head\.weight"),
         (lambda t: t.pop("model.norm.weight"), r"lacks model\.norm\.weight"),
         (lambda t: t.update({"model.layers.3.x": torch.ones(1)}), r"know: model\.layers\.3\.x"),
+        (lambda t: t.update({"stray": torch.ones(1)}), "know: stray"),
         (
             lambda t: t.update({"model.embed_tokens.weight": torch.ones(3, 64)}),
             r"embed_tokens\.weight of \(3, 64\)",

@@ -1,0 +1,395 @@
+"""Mimi: 12.5 frames a second of one semantic and many acoustic codes, both ways, causal.
+
+Source: Defossez et al. 2024 (Moshi), section 3.3; layout of the keys as in the checkpoint
+`kyutai/mimi` (CC-BY 4.0). Decoding streams with all state; encoding takes a whole signal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from models.base import Decoded
+from models.checkpoint import Config
+from models.codecs.causal import (
+    CLOCK,
+    CausalConv,
+    CausalUpsample,
+    Memory,
+    WindowAttention,
+    WindowLayer,
+    WindowTransformer,
+)
+from models.errors import WeightError
+from models.spec import CodecSpec, StateSpec
+from models.weights import load_weights
+
+LATENT_STRIDE: Final = 2
+"""Transformer positions a frame."""
+CHUNK_FRAMES: Final = (1, 2, 4, 8, 16)
+MIN_USAGE: Final = 1e-5
+"""Clusters used less count as used so much. Source: the reference's epsilon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MimiConfig:
+    """Shape of a checkpoint, from its config.
+
+    Args:
+        sample_rate_hz: of the PCM.
+        hidden: channels between convolutions and transformer.
+        n_filters: channels of the layer next to the PCM.
+        ratios: strides of the decoder's blocks.
+        kernel: taps of the outer layers at the latent's side.
+        last_kernel: taps of the layer next to the PCM (decoder) or the latent (encoder).
+        residual_kernel: taps of a residual block.
+        compress: channels of a residual block are its input's over this.
+        n_codebooks: levels, the semantic one among them.
+        n_semantic: levels of the semantic part.
+        n_codes: in a codebook.
+        code_dim: of a codebook entry.
+        n_layers: of each transformer.
+        n_heads: of its attention.
+        head_dim: of a head.
+        inner: of its feed-forward layers.
+        window: positions that attention sees.
+        theta: base of the rotary embedding.
+        eps: of the norms.
+    """
+
+    sample_rate_hz: int
+    hidden: int
+    n_filters: int
+    ratios: tuple[int, ...]
+    kernel: int
+    last_kernel: int
+    residual_kernel: int
+    compress: int
+    n_codebooks: int
+    n_semantic: int
+    n_codes: int
+    code_dim: int
+    n_layers: int
+    n_heads: int
+    head_dim: int
+    inner: int
+    window: int
+    theta: float
+    eps: float
+
+    @property
+    def samples_per_frame(self) -> int:
+        """PCM samples of a frame."""
+        return LATENT_STRIDE * math.prod(self.ratios)
+
+
+def mimi_config(config: Config) -> MimiConfig:
+    """The shape in a config. Raises: `WeightError`, it names the key."""
+    for key, value in (
+        ("use_causal_conv", True),
+        ("pad_mode", "constant"),
+        ("trim_right_ratio", 1.0),
+        ("use_conv_shortcut", False),
+        ("num_residual_layers", 1),
+        ("audio_channels", 1),
+        ("attention_bias", False),
+        ("hidden_act", "gelu"),
+    ):
+        config.expect(key, value)
+    n_heads = config.integer("num_attention_heads")
+    config.expect("num_key_value_heads", n_heads)
+    rope = config.optional("rope_parameters")
+    theta = config.number("rope_theta") if rope is None else _theta(config)
+    read = MimiConfig(
+        sample_rate_hz=config.integer("sampling_rate"),
+        hidden=config.integer("hidden_size"),
+        n_filters=config.integer("num_filters"),
+        ratios=config.integers("upsampling_ratios"),
+        kernel=config.integer("kernel_size"),
+        last_kernel=config.integer("last_kernel_size"),
+        residual_kernel=config.integer("residual_kernel_size"),
+        compress=config.integer("compress"),
+        n_codebooks=config.integer("num_quantizers"),
+        n_semantic=config.integer("num_semantic_quantizers"),
+        n_codes=config.integer("codebook_size"),
+        code_dim=config.integer("codebook_dim"),
+        n_layers=config.integer("num_hidden_layers"),
+        n_heads=n_heads,
+        head_dim=config.integer("head_dim"),
+        inner=config.integer("intermediate_size"),
+        window=config.integer("sliding_window"),
+        theta=theta,
+        eps=config.number("norm_eps"),
+    )
+    config.expect("vector_quantization_hidden_dimension", read.code_dim)
+    config.expect("upsample_groups", read.hidden)
+    config.expect("frame_rate", read.sample_rate_hz / read.samples_per_frame)
+    return read
+
+
+class Mimi(nn.Module):
+    """The codec.
+
+    Args:
+        config: shape of the weights.
+    """
+
+    def __init__(self, config: MimiConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.samples_per_frame = config.samples_per_frame
+        hidden = config.hidden
+        self.encoder = _Encoder(config)
+        self.encoder_transformer = _transformer(config)
+        self.downsample = CausalConv(
+            hidden,
+            hidden,
+            2 * LATENT_STRIDE,
+            stride=LATENT_STRIDE,
+            has_bias=False,
+            padding="replicate",
+        )
+        self.quantizer = _Quantizer(config)
+        self.upsample = CausalUpsample(
+            hidden, hidden, LATENT_STRIDE, name="upsample", groups=hidden, has_bias=False
+        )
+        self.decoder_transformer = _transformer(config)
+        self.decoder = _Decoder(config)
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        """All that a stream's decoding remembers."""
+        return (
+            CLOCK,
+            *self.upsample.states,
+            *self.decoder_transformer.states,
+            *self.decoder.states,
+        )
+
+    def codec_spec(self, *, max_batch: int = 16) -> CodecSpec:
+        """The codec's side of a spec: one frame sounds at once, no context is passed again."""
+        return CodecSpec(chunk_frames=CHUNK_FRAMES, state=self.states, max_batch=max_batch)
+
+    def decode(self, frames: Tensor, n_valid: Tensor, state: dict[str, Tensor]) -> Decoded:
+        """One chunk of each stream; see `models.base.SpeechModel.decode`.
+
+        Only a last chunk has fewer frames than it could hold, and what is remembered after it is
+        not used.
+        """
+        memory = Memory(state)
+        x = self.upsample(self.quantizer.decode(frames), memory)
+        x = self.decoder_transformer(x.transpose(1, 2), memory).transpose(1, 2)
+        pcm = self.decoder(x, memory)[:, 0]
+        memory.advance(frames.shape[1])
+        n_samples = n_valid * self.samples_per_frame
+        is_given = torch.arange(pcm.shape[1], device=pcm.device) < n_samples.unsqueeze(1)
+        return Decoded(
+            pcm=pcm.clamp(-1.0, 1.0).masked_fill(~is_given, 0.0),
+            n_samples=n_samples,
+            state=memory.after,
+        )
+
+    def encode(self, pcm: Tensor) -> Tensor:
+        """Codes `(B, T, Q)` of whole signals `(B, n)`; the last frame is padded with silence."""
+        x = self.encoder(pcm.unsqueeze(1))
+        x = self.encoder_transformer.whole(x.transpose(1, 2)).transpose(1, 2)
+        return self.quantizer.encode(self.downsample.whole(x))
+
+
+class _Residual(nn.Module):
+    def __init__(self, n_channels: int, config: MimiConfig, name: str) -> None:
+        super().__init__()
+        inner = n_channels // config.compress
+        self.block = nn.ModuleList(
+            [
+                nn.ELU(),
+                CausalConv(n_channels, inner, config.residual_kernel, name=name),
+                nn.ELU(),
+                CausalConv(inner, n_channels, 1),
+            ]
+        )
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        first = self.block[1]
+        assert isinstance(first, CausalConv), "made so"
+        return first.states
+
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        elu, first, elu_again, second = self.block
+        out: Tensor = x + second(elu_again(first(elu(x), memory)), memory)
+        return out
+
+    def whole(self, x: Tensor) -> Tensor:
+        y = x
+        for layer in self.block:
+            y = layer.whole(y) if isinstance(layer, CausalConv) else layer(y)
+        return x + y
+
+
+class _Decoder(nn.Module):
+    def __init__(self, config: MimiConfig) -> None:
+        super().__init__()
+        width = config.n_filters << len(config.ratios)
+        layers: list[nn.Module] = [
+            CausalConv(config.hidden, width, config.kernel, name="decoder.0")
+        ]
+        for ratio in config.ratios:
+            layers.append(nn.ELU())
+            layers.append(CausalUpsample(width, width // 2, ratio, name=f"decoder.{len(layers)}"))
+            width //= 2
+            layers.append(_Residual(width, config, f"decoder.{len(layers)}"))
+        layers.append(nn.ELU())
+        layers.append(CausalConv(width, 1, config.last_kernel, name=f"decoder.{len(layers)}"))
+        self.layers = nn.ModuleList(layers)
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        kinds = (CausalConv, CausalUpsample, _Residual)
+        return tuple(s for layer in self.layers if isinstance(layer, kinds) for s in layer.states)
+
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        for layer in self.layers:
+            x = layer(x) if isinstance(layer, nn.ELU) else layer(x, memory)
+        return x
+
+
+class _Encoder(nn.Module):
+    def __init__(self, config: MimiConfig) -> None:
+        super().__init__()
+        width = config.n_filters
+        layers: list[nn.Module] = [CausalConv(1, width, config.kernel)]
+        for ratio in reversed(config.ratios):
+            layers.append(_Residual(width, config, ""))
+            layers.append(nn.ELU())
+            layers.append(CausalConv(width, 2 * width, 2 * ratio, stride=ratio))
+            width *= 2
+        layers += [nn.ELU(), CausalConv(width, config.hidden, config.last_kernel)]
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer.whole(x) if isinstance(layer, CausalConv | _Residual) else layer(x)
+        return x
+
+
+class _Level(nn.Module):
+    """Codebooks of one part, the semantic or the acoustic one, and the way in and out."""
+
+    tables: Tensor
+
+    def __init__(self, config: MimiConfig, n_levels: int) -> None:
+        super().__init__()
+        self.register_buffer("tables", torch.zeros(n_levels, config.n_codes, config.code_dim))
+        self.input_proj = nn.Conv1d(config.hidden, config.code_dim, 1, bias=False)
+        self.output_proj = nn.Conv1d(config.code_dim, config.hidden, 1, bias=False)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Codes `(B, T, levels)` to `(B, hidden, T)`."""
+        levels = torch.arange(len(self.tables), device=codes.device)
+        out: Tensor = self.output_proj(self.tables[levels, codes].sum(2).transpose(1, 2))
+        return out
+
+    def encode(self, x: Tensor) -> Tensor:
+        """`(B, hidden, T)` to the nearest codes, level by level, `(B, T, levels)`."""
+        left = self.input_proj(x).transpose(1, 2)
+        codes = []
+        for table in self.tables:
+            nearest = torch.cdist(left, table.expand(len(left), -1, -1)).argmin(dim=2)
+            left = left - table[nearest]
+            codes.append(nearest)
+        return torch.stack(codes, dim=2)
+
+
+class _Quantizer(nn.Module):
+    def __init__(self, config: MimiConfig) -> None:
+        super().__init__()
+        self.n_semantic = config.n_semantic
+        n_acoustic = config.n_codebooks - config.n_semantic
+        self.semantic_residual_vector_quantizer = _Level(config, config.n_semantic)
+        self.acoustic_residual_vector_quantizer = _Level(config, n_acoustic)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Codes `(B, T, Q)` to `(B, hidden, T)`."""
+        semantic = self.semantic_residual_vector_quantizer.decode(codes[:, :, : self.n_semantic])
+        acoustic = self.acoustic_residual_vector_quantizer.decode(codes[:, :, self.n_semantic :])
+        return semantic + acoustic
+
+    def encode(self, x: Tensor) -> Tensor:
+        """`(B, hidden, T)` to codes `(B, T, Q)`."""
+        semantic = self.semantic_residual_vector_quantizer.encode(x)
+        acoustic = self.acoustic_residual_vector_quantizer.encode(x)
+        return torch.cat([semantic, acoustic], dim=2)
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, size: int, inner: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(size, inner, bias=False)
+        self.fc2 = nn.Linear(inner, size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc2(nn.functional.gelu(self.fc1(x)))
+        return out
+
+
+def load_mimi(config: MimiConfig, tensors: Mapping[str, Tensor], *, source: str) -> Mimi:
+    """The codec from the weights of a checkpoint, keys as in `kyutai/mimi`.
+
+    Raises:
+        WeightError: keys are missing, unexpected or misshapen; they are named.
+    """
+    model = Mimi(config)
+    load_weights(model, join_codebooks(tensors, source=source), source=source)
+    return model.requires_grad_(False)
+
+
+def join_codebooks(tensors: Mapping[str, Tensor], *, source: str) -> dict[str, Tensor]:
+    """Codebooks as tables, in place of the sums and usages that training keeps.
+
+    Raises:
+        WeightError: a level lacks one of the two.
+    """
+    joined, parts = {}, dict[str, dict[int, dict[str, Tensor]]]()
+    for key, tensor in tensors.items():
+        part, found, rest = key.partition(".layers.")
+        if not found or not part.endswith("_residual_vector_quantizer"):
+            joined[key] = tensor
+            continue
+        level, _, name = rest.partition(".codebook.")
+        parts.setdefault(part, {}).setdefault(int(level), {})[name] = tensor
+    for part, levels in parts.items():
+        tables = [_table(levels[n], f"{source}: {part} level {n}") for n in sorted(levels)]
+        joined[f"{part}.tables"] = torch.stack(tables)
+    return joined
+
+
+def _table(level: Mapping[str, Tensor], source: str) -> Tensor:
+    if not {"embed_sum", "cluster_usage"} <= level.keys():
+        raise WeightError(f"{source} lacks embed_sum or cluster_usage")
+    return level["embed_sum"] / level["cluster_usage"].clamp(min=MIN_USAGE).unsqueeze(1)
+
+
+def _transformer(config: MimiConfig) -> WindowTransformer:
+    size = config.hidden
+    layers = [
+        WindowLayer(
+            WindowAttention(size, config.n_heads, config.head_dim, config.window),
+            _FeedForward(size, config.inner),
+            (nn.LayerNorm(size, eps=config.eps), nn.LayerNorm(size, eps=config.eps)),
+            size,
+        )
+        for _ in range(config.n_layers)
+    ]
+    return WindowTransformer(layers, rate=LATENT_STRIDE, theta=config.theta)
+
+
+def _theta(config: Config) -> float:
+    rope = config.part("rope_parameters")
+    rope.expect("rope_type", "default")
+    return rope.number("rope_theta")

@@ -1,0 +1,1 @@
+"""CSM: a Llama over frames, a small one over the codes of a frame, and Mimi."""

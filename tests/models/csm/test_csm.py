@@ -1,0 +1,175 @@
+"""CSM: what a checkpoint must hold, what a request may ask, and when the speech ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from models.base import TextFeed
+from models.csm.model import CODE_TABLE, CsmModel, load
+from models.errors import PlanError, WeightError
+from models.registry import read_spec
+from models.spec import PlanRequest
+from tests.models.csm.tiny import make_checkpoint
+
+RATE_HZ = 24_000
+SOUND = np.zeros(RATE_HZ, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("csm"))
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint) -> CsmModel:
+    return load(checkpoint)
+
+
+@pytest.fixture
+def folder(checkpoint, tmp_path) -> Path:
+    """A copy to be spoilt."""
+    return Path(shutil.copytree(checkpoint, tmp_path / "copy"))
+
+
+def change_config(folder: Path, change) -> None:
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+
+
+def change_weights(folder: Path, change) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def test_the_facts_come_from_the_files(checkpoint, model):
+    spec = read_spec(checkpoint)
+    assert spec == model.spec
+    assert spec.n_columns == 9
+    assert spec.backbone.head_dim == 16
+    assert spec.depth is not None
+    assert spec.depth.head_dim == 12
+    assert spec.depth.n_positions == 8
+    assert spec.frame.samples_per_frame == 1920
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (lambda c: c.pop("text_vocab_size"), "does not state text_vocab_size"),
+        (lambda c: c.pop("depth_decoder_config"), "does not state depth_decoder_config"),
+        (
+            lambda c: c["depth_decoder_config"].pop("hidden_size"),
+            r"does not state depth_decoder_config\.hidden_size",
+        ),
+        (
+            lambda c: c["codec_config"].pop("sliding_window"),
+            r"does not state codec_config\.sliding_window",
+        ),
+        (lambda c: c.update(num_codebooks=32), "num_codebooks = 32, must be 8"),
+        (lambda c: c.update(tie_codebooks_embeddings=False), "tie_codebooks_embeddings = False"),
+        (lambda c: c["codec_config"].update(frame_rate=25.0), r"frame_rate = 25\.0"),
+        (lambda c: c["codec_config"].update(use_causal_conv=False), "use_causal_conv = False"),
+    ],
+)
+def test_what_is_absent_or_contradicts_is_named(folder, change, shown):
+    change_config(folder, change)
+    with pytest.raises(WeightError, match=shown):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (lambda t: t.pop("lm_head.weight"), r"lm_head\.weight is missing"),
+        (lambda t: t.pop("backbone_model.norm.weight"), r"lacks backbone_model\.norm\.weight"),
+        (
+            lambda t: t.pop("depth_decoder.model.layers.1.mlp.up_proj.weight"),
+            r"lacks depth_decoder\.model\.layers\.1\.mlp\.up_proj",
+        ),
+        (lambda t: t.update({"backbone_model.x": torch.ones(1)}), r"know: backbone_model\.x"),
+        (lambda t: t.update({"stray": torch.ones(1)}), "stray"),
+        (
+            lambda t: t.update({"depth_decoder.codebooks_head.weight": torch.ones(7, 32, 3)}),
+            r"codebooks_head\.weight is \(7, 32, 3\)",
+        ),
+        (lambda t: t.pop("codec_model.upsample.conv.weight"), r"missing: upsample\.conv"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(folder, change, shown):
+    change_weights(folder, change)
+    with pytest.raises(WeightError, match=shown):
+        load(folder)
+
+
+def test_the_code_table_may_stand_under_either_name_or_both(folder, model):
+    tied = "depth_decoder.model.embed_tokens.weight"
+    table = model.code_table.clone()
+    for names in ((CODE_TABLE,), (tied,), (CODE_TABLE, tied)):
+
+        def put(tensors, names=names):
+            for name in (CODE_TABLE, tied):
+                tensors.pop(name, None)
+            tensors.update({name: table.clone() for name in names})
+
+        change_weights(folder, put)
+        assert torch.equal(load(folder).code_table, table)
+
+
+def test_original_weights_without_a_codec_say_what_to_fetch(folder):
+    save_file({"text_embeddings.weight": torch.ones(1)}, folder / "model.safetensors")
+    with pytest.raises(WeightError, match="put the checkpoint kyutai/mimi into"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (PlanRequest(text=" "), "empty_text"),
+        (PlanRequest(text="hi", voice="tara"), "unknown_voice"),
+        (PlanRequest(text="hi", options={"reference_text": "x"}), "invalid_reference"),
+        (PlanRequest(text="hi", audio=SOUND, audio_rate_hz=RATE_HZ), "invalid_reference"),
+        (
+            PlanRequest(
+                text="hi", audio=SOUND, audio_rate_hz=16_000, options={"reference_text": "x"}
+            ),
+            "invalid_reference",
+        ),
+        (
+            PlanRequest(
+                text="hi",
+                audio=np.zeros(31 * RATE_HZ, dtype=np.float32),
+                audio_rate_hz=RATE_HZ,
+                options={"reference_text": "x"},
+            ),
+            "invalid_reference",
+        ),
+        (PlanRequest(text="x" * 2100), "prompt_too_long"),
+    ],
+)
+def test_requests_that_cannot_be_served(model, request_, code):
+    with pytest.raises(PlanError) as caught:
+        model.plan(request_)
+    assert caught.value.code == code
+
+
+def test_a_frame_of_zeros_ends_the_speech_and_nothing_less_does(model):
+    rows = torch.ones(3, model.spec.n_columns).long()
+    rows[1, 1:] = 0
+    rows[2, 1:-1] = 0  # the reference stops here already
+    state = torch.zeros(3, 1).long()
+    feed = TextFeed(
+        ids=torch.zeros(3, 0).long(), n_ids=torch.zeros(3).long(), is_final=torch.ones(3).bool()
+    )
+    step = model.advance(state, rows, feed)
+    assert step.is_finished.tolist() == [False, True, False]
+    assert step.emits.tolist() == [True, False, True]

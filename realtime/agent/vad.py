@@ -1,5 +1,8 @@
 """Voice activity by Silero VAD: its published weights in plain torch, batched over sessions.
 
+Where the network is unsure, held tones are no voice (`realtime.agent.tones`): of 64 minutes of
+struck chords it takes ten for the start of speech.
+
 The network runs in the gateway's worker threads: while one batch runs, the frames of all sessions
 gather for the next, so that many sessions cost few calls. The weights come with the package
 `silero-vad` and are checked before use.
@@ -26,6 +29,7 @@ from torch.nn import functional
 
 from engine.types import Pcm
 from realtime.agent.base import FRAME_SAMPLES
+from realtime.agent.tones import TONE_SAMPLES, is_held_tone
 from realtime.errors import GatewayError
 from realtime.workers import Workers
 
@@ -47,6 +51,9 @@ RENEW_FRAMES: Final = 32
 64 ms later, and at 0.5 to 0.9 instead of 1.0 (November 2026). Only silence is a safe place to start
 anew: a fresh state takes the middle of a chord for a voice.
 """
+UNSURE: Final = 0.3
+SURE: Final = 0.9
+"""Between these a frame may be music. Over it is a voice, whatever it sings; under it is none."""
 
 
 class VadMissingError(GatewayError):
@@ -218,6 +225,7 @@ class SileroTrack:
         self._detector = detector
         self._state = VadState()
         self._n_silent = 0
+        self._recent: Pcm = np.zeros(TONE_SAMPLES - FRAME_SAMPLES, dtype=np.float32)
 
     async def probabilities(self, pcm: Pcm) -> Sequence[float]:
         """Probability of each frame of float32 `(n_frames * FRAME_SAMPLES,)`."""
@@ -230,7 +238,17 @@ class SileroTrack:
             start = end
             if is_renewal:
                 self._state.renew()
-        return heard
+        return self._without_tones(heard, pcm)
+
+    def _without_tones(self, heard: Sequence[float], pcm: Pcm) -> list[float]:
+        """Probabilities, 0 where the frame is part of a held tone."""
+        line = np.concatenate([self._recent, pcm])
+        self._recent = line[len(line) - len(self._recent) :]
+        windows = np.lib.stride_tricks.sliding_window_view(line, TONE_SAMPLES)[::FRAME_SAMPLES]
+        return [
+            0.0 if UNSURE <= one < SURE and is_held_tone(window) else one
+            for one, window in zip(heard, windows, strict=True)
+        ]
 
     def _borders(self, pcm: Pcm) -> Iterator[tuple[int, bool]]:
         """Ends of the calls, in frames, and whether the state is renewed after each."""

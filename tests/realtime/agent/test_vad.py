@@ -18,6 +18,8 @@ from realtime.agent.vad import (
     load_weights,
     weights_path,
 )
+from realtime.conversation.endpointing import Endpointer, EndpointSettings, SpeechStarted
+from realtime.conversation.listener import levels_db
 from realtime.workers import Workers
 from tests.realtime.sounds import noise, silence, speech_like, tones
 
@@ -69,6 +71,41 @@ def test_pieces_and_neighbours_leave_no_mark(vad):
 def test_silence_and_noise_are_no_speech(vad, make):
     (heard,) = vad.probabilities([VadState()], [make(4.096)])
     assert max(heard) < 0.3
+
+
+def events_in(vad: SileroVad, pcm: np.ndarray) -> list:
+    """What the turns of a session are made of."""
+
+    async def scenario():
+        workers = Workers(1)
+        heard = await SileroDetector(vad, workers).open_track().probabilities(pcm)
+        workers.close()
+        return heard
+
+    endpointer = Endpointer(EndpointSettings())
+    events = []
+    for one, level_db in zip(asyncio.run(scenario()), levels_db(pcm), strict=True):
+        events += endpointer.push(one, level_db, 0.0, is_agent_speaking=False)
+    return events
+
+
+MINUTES = {"silence": silence(60), "noise": noise(60)} | {
+    f"tones {seed}": tones(60, seed=seed) for seed in range(8)
+}
+
+
+@pytest.mark.parametrize("name", MINUTES)
+def test_no_minute_without_a_voice_starts_a_turn(vad, name):
+    """The network alone takes two of the eight minutes of chords (0 and 5) for speech."""
+    assert events_in(vad, MINUTES[name]) == []
+
+
+def test_a_voice_over_music_starts_one(vad):
+    pcm = tones(6.016)
+    pcm[2 * HEARD_RATE_HZ : 4 * HEARD_RATE_HZ] += speech_like(2.0)[: 2 * HEARD_RATE_HZ]
+    started, *_ = events_in(vad, pcm)
+    assert isinstance(started, SpeechStarted)
+    assert 1.6 < started.start / HEARD_RATE_HZ < 2.2
 
 
 def test_a_voice_is_heard_after_music_and_a_second_of_silence(vad):

@@ -1,0 +1,98 @@
+"""Every published family, served by the real server from a small random checkpoint folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loadtest.server_process import running_server
+from realtime.client.speech import SpeechClient
+from realtime.events import ResponsePatch
+from tests.models.csm import tiny as csm
+from tests.models.orpheus import tiny as orpheus
+
+pytestmark = pytest.mark.slow
+
+FAMILIES: dict[str, Callable[[Path], Path]] = {
+    "orpheus": orpheus.make_checkpoint,
+    "csm": csm.make_checkpoint,
+}
+SAMPLES_PER_FRAME = {"orpheus": 2048, "csm": 1920}
+PATIENCE_S = 60.0
+SECONDS = 3.0
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def family(request) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def url(family, tmp_path_factory) -> Iterator[str]:
+    folder = FAMILIES[family](tmp_path_factory.mktemp(family))
+    with running_server("--no-talk", "--model", str(folder)) as served:
+        yield served
+
+
+def http(url: str, path: str) -> bytes:
+    base = url.replace("ws://", "http://").split("/v1/")[0]
+    with urllib.request.urlopen(f"{base}{path}", timeout=PATIENCE_S) as answer:
+        body: bytes = answer.read()
+    return body
+
+
+def gauge(url: str, name: str) -> float:
+    lines = http(url, "/metrics").decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def test_it_is_listed_under_its_name(url, family):
+    (model,) = json.loads(http(url, "/v1/models"))["data"]
+    assert model["id"] == family
+    assert model["voices"]
+
+
+def test_spoken_text_comes_as_opus_with_every_sample(url, family):
+    async def speak():
+        async with SpeechClient(url) as client:
+            speech = await client.speak(
+                "Hello there, how do you do?",
+                overrides=ResponsePatch(options={"max_seconds": SECONDS}),
+            )
+            pcm = np.concatenate([block async for block in speech])
+            return pcm, speech.result
+
+    pcm, result = asyncio.run(asyncio.wait_for(speak(), PATIENCE_S))
+    assert result.response.status == "incomplete", "a random model speaks until its limit"
+    usage = result.response.usage
+    assert usage is not None
+    n_samples = usage.n_frames * SAMPLES_PER_FRAME[family]
+    assert SECONDS - 0.1 < n_samples / 24_000 <= SECONDS
+    assert usage.n_samples == n_samples * result.sample_rate_hz // 24_000
+    assert len(pcm) == usage.n_samples
+    assert np.abs(pcm).max() > 0.01
+
+
+def test_a_cancel_frees_everything(url):
+    async def cancel():
+        async with SpeechClient(url) as client:
+            speech = await client.speak("Hello there, how do you do? " * 4)
+            async for _ in speech:
+                await speech.cancel()
+            return speech.result
+
+    result = asyncio.run(asyncio.wait_for(cancel(), PATIENCE_S))
+    assert result.response.status == "cancelled"
+    # The step under way ends first.
+    deadline_s = time.monotonic() + PATIENCE_S
+    while gauge(url, "parley_engine_n_slots_used") and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    for name in ("parley_engine_n_slots_used", "parley_engine_n_active", "parley_streams"):
+        assert gauge(url, name) == 0, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,7 +11,6 @@ from realtime.conversation.conversing import Conversing
 from realtime.conversation.protocol import (
     AnswerCreate,
     ConversationInfo,
-    ConversationPatch,
     ConversationUpdate,
     Kept,
     KeptCreate,
@@ -35,22 +35,30 @@ class SettingsInForce:
         session_id: of the session.
         gateway: what sessions share.
         conversing: who can answer.
-        opening: what differs from the defaults when the session begins.
+        opening: changes to the defaults when the session begins, in order.
+
+    Raises:
+        ProtocolError: a change that cannot be made.
     """
 
     def __init__(
-        self, session_id: str, gateway: Gateway, conversing: Conversing, opening: ConversationPatch
+        self,
+        session_id: str,
+        gateway: Gateway,
+        conversing: Conversing,
+        opening: Sequence[ConversationUpdate],
     ) -> None:
         self._session_id = session_id
         self._config = gateway.config
         self._agents = conversing.agents
         self._specs = conversing.specs
         self._expires_at = round(datetime.now(UTC).timestamp() + self._config.max_session_s)
-        default = ConversationSettings(
+        self.now = ConversationSettings(
             speech=SpeechSettings(model=next(iter(conversing.agents))),
             turn_detection=default_turn_detection(has_judge=conversing.judge is not None),
         )
-        self.now = merge_conversation(default, opening, self._specs, prefix="session")
+        for change in opening:
+            self.now = self.updated(change)
 
     @property
     def agent(self) -> Agent:

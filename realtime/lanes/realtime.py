@@ -11,6 +11,7 @@ from typing import Final
 
 from starlette.websockets import WebSocket
 
+from realtime.access.caller import caller_of
 from realtime.conversation.conversing import Conversing
 from realtime.conversation.manners import Manners
 from realtime.conversation.protocol import (
@@ -23,6 +24,7 @@ from realtime.frames import parse_audio_frame
 from realtime.gateway import Gateway
 from realtime.lanes.handshake import serve_socket
 from realtime.lanes.openai.lane import OpenAiLane
+from realtime.lanes.openai.opening import secret_updates
 from realtime.protocol import SUBPROTOCOL, parse_event
 from realtime.socket_link import obey
 
@@ -52,7 +54,9 @@ class ParleyLane:
     """
 
     def __init__(self, socket: WebSocket, gateway: Gateway, conversing: Conversing) -> None:
-        self._session = ConversationSession(socket, gateway, conversing, self, Manners())
+        opening = secret_updates(caller_of(socket.scope).session, conversing.specs)
+        manners = Manners(opening=opening)
+        self._session = ConversationSession(socket, gateway, conversing, self, manners)
         self._outlet = self._session.link.outlet
 
     async def run(self) -> None:

@@ -5,36 +5,21 @@ The name of the model in the URL chooses who answers; a name that is not served 
 
 from __future__ import annotations
 
-from typing import Final
-
 from starlette.websockets import WebSocket
 
+from realtime.access.caller import caller_of
 from realtime.conversation.conversing import Conversing
 from realtime.conversation.manners import Manners
-from realtime.conversation.protocol import (
-    AudioFormat,
-    AudioPatch,
-    ConversationClientEvent,
-    ConversationPatch,
-    InputPatch,
-    ServerVad,
-    SpokenPatch,
-)
+from realtime.conversation.protocol import ConversationClientEvent
 from realtime.conversation.session import ConversationSession
 from realtime.errors import ProtocolError
 from realtime.gateway import Gateway
 from realtime.lanes.openai.client_events import OPENAI_CLIENT_EVENTS
 from realtime.lanes.openai.form import OpenAiForm
+from realtime.lanes.openai.opening import opening_of
 from realtime.lanes.openai.translate import core_event
 from realtime.protocol import parse_event
 from realtime.socket_link import obey
-
-PCM: Final = AudioFormat(type="audio/pcm", rate=24000)
-OPENING_AUDIO: Final = AudioPatch(
-    input=InputPatch(format=PCM, transcription=None, turn_detection=ServerVad(type="server_vad")),
-    output=SpokenPatch(format=PCM),
-)
-"""What these clients take for granted before they have changed anything."""
 
 
 class OpenAiLane:
@@ -50,7 +35,9 @@ class OpenAiLane:
         self._specs = conversing.specs
         manners = Manners(
             form=OpenAiForm(),
-            opening=_opening(socket.query_params.get("model"), conversing),
+            opening=opening_of(
+                socket.query_params.get("model"), caller_of(socket.scope).session, conversing
+            ),
             is_client_truncating=True,
             may_be_silent=True,
         )
@@ -91,9 +78,3 @@ class OpenAiLane:
         except ProtocolError as fault:
             fault.event_id = event.event_id
             raise
-
-
-def _opening(model: str | None, conversing: Conversing) -> ConversationPatch:
-    if model in conversing.agents:
-        return ConversationPatch(model=model, audio=OPENING_AUDIO)
-    return ConversationPatch(audio=OPENING_AUDIO)

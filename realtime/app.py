@@ -9,7 +9,7 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
@@ -19,6 +19,7 @@ from realtime.conversation.conversing import Conversing
 from realtime.gateway import Gateway
 from realtime.lanes import http
 from realtime.lanes.audio_speech import create_speech
+from realtime.lanes.client_secrets import client_secrets_route
 from realtime.lanes.realtime import serve_conversation
 from realtime.lanes.speech import serve_speech
 from realtime.protocol import REALTIME_PATH, SPEECH_PATH
@@ -32,7 +33,7 @@ def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlett
     Without `conversing` there is nobody to talk to: the app only speaks.
     """
     secrets = ClientSecrets(gateway.clock, gateway.config.access.max_client_secrets)
-    talk = [] if conversing is None else [_conversation_route(gateway, conversing)]
+    talk = [] if conversing is None else _conversation_routes(gateway, conversing, secrets)
 
     async def speech(socket: WebSocket) -> None:
         await serve_speech(socket, gateway)
@@ -69,11 +70,17 @@ def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlett
     return app
 
 
-def _conversation_route(gateway: Gateway, conversing: Conversing) -> WebSocketRoute:
+def _conversation_routes(
+    gateway: Gateway, conversing: Conversing, secrets: ClientSecrets
+) -> list[BaseRoute]:
     async def converse(socket: WebSocket) -> None:
         await serve_conversation(socket, gateway, conversing)
 
-    return WebSocketRoute(REALTIME_PATH, converse)
+    create = client_secrets_route(gateway, conversing, secrets)
+    return [
+        WebSocketRoute(REALTIME_PATH, converse),
+        Route(f"{REALTIME_PATH}/client_secrets", create, methods=["POST"]),
+    ]
 
 
 def _before_every_route(gateway: Gateway, secrets: ClientSecrets) -> list[Middleware]:

@@ -106,6 +106,7 @@ class SpokenPlaces:
         self._cutter = TextSegmenter(limits)
         self._units: list[TextUnit] = []
         self._n_characters = 0
+        self._is_ended = False
 
     @property
     def n_units(self) -> int:
@@ -124,6 +125,7 @@ class SpokenPlaces:
 
     def end(self) -> None:
         """No more text."""
+        self._is_ended = True
         self._add(self._cutter.flush())
 
     def place_of(self, n_spoken: float) -> int:
@@ -132,7 +134,10 @@ class SpokenPlaces:
             if n_spoken < len(unit.text):
                 return unit.place_of(max(0, int(n_spoken)))
             n_spoken -= len(unit.text)
-        return self._units[-1].end if self._units else 0
+        if not self._units:
+            return 0
+        # With the last word all has been spoken, the marks behind it too.
+        return self._n_characters if self._is_ended else self._units[-1].end
 
     def _add(self, units: list[Unit]) -> None:
         self._units += [unit for unit in units if isinstance(unit, TextUnit)]

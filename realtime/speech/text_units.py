@@ -99,13 +99,17 @@ class TextSegmenter:
         self._limits = limits
         self._reader = MarkupReader()
         self._text = PlainText()
+        self._is_parted = False
         self._n_units = 0
 
     def push(self, text: str) -> list[Unit]:
         """More text. Returns the units that are sure now."""
         parts = self._reader.push(text)
-        # NOTE: a blank alone is no part, yet it may end a sentence.
-        return self._take(parts) + self._cut(is_parted=self._reader.is_parted)
+        # A blank alone is no part, yet it may end a sentence.
+        was_parted, self._is_parted = self._is_parted, self._reader.is_parted
+        if not parts and was_parted == self._is_parted:
+            return []
+        return self._take(parts) + self._cut(is_parted=self._is_parted)
 
     def flush(self) -> list[Unit]:
         """Everything that has come, cut as if the text ended here."""

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from realtime.agent import clauses
 from realtime.agent.clauses import ANSWER_TEXT, SentenceGate, SpokenPlaces
-from realtime.speech.text_units import TextSegmenter
+from realtime.speech.text_units import TextSegmenter, next_cut
 
 PIECES = st.lists(
     st.sampled_from(
@@ -102,6 +103,37 @@ def test_places_follow_the_units():
     # Where one unit ends the next begins.
     assert places.place_of(len("Hello there!")) == text.index("How")
     assert places.place_of(10_000) == len(text)
+
+
+def test_places_are_those_of_the_written_text_though_its_markup_is_not_spoken():
+    text = "## Plans\n\nSee **the [long page](https://example.org/a/b/c?d=e#f)** now, *please*."
+    places = SpokenPlaces(ANSWER_TEXT)
+    for one in text:
+        places.push(one)
+    said = "Plans. See the long page now,"
+    assert text[: places.place_of(said.index("See"))] == "## Plans\n\n"
+    assert text[places.place_of(said.index("page")) :].startswith("page](https")
+    assert text[places.place_of(said.index("now")) :] == "now, *please*."
+    places.end()
+    assert places.place_of(len(said)) == text.index("please")
+    assert places.place_of(10_000) == len(text)
+
+
+def test_a_gate_looks_at_a_long_sentence_once_not_at_each_piece(monkeypatch):
+    n_read = 0
+
+    def counted(text, *args, **kwargs):
+        nonlocal n_read
+        n_read += len(text)
+        return next_cut(text, *args, **kwargs)
+
+    monkeypatch.setattr(clauses, "next_cut", counted)
+    gate = SentenceGate()
+    pieces = ["Yes. ", *["and on "] * 5_000, "so. "] * 2
+    for piece in pieces:
+        gate.push(piece)
+    n_written = sum(map(len, pieces))
+    assert n_read < 20 * n_written
 
 
 def test_nothing_is_spoken_of_a_text_without_units():

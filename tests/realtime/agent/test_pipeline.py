@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.errors import PlanError
 from realtime.agent.base import (
     AudioDelta,
     FunctionCall,
@@ -183,6 +184,28 @@ def test_audio_tells_how_much_of_the_text_it_speaks():
     at_break = int(np.searchsorted(n_samples, len(tone("Good morning."))))
     # Within the chunk in which the second unit begins, which speaks two characters.
     assert abs(places[at_break] - len("Good morning.")) <= 3
+
+
+def test_a_unit_in_which_the_model_finds_nothing_leaves_the_places_right():
+    """What was said to be spoken lagged behind by the length of what was passed over."""
+    said = "Silent one here. How are you today?"
+
+    async def scenario():
+        async with bench(*text(said), chunk_samples=480) as here:
+            plan = here.engine.plan
+
+            def deaf(request):
+                if "Silent" in request.text:
+                    raise PlanError("empty_text", "nothing to speak", "text")
+                return plan(request)
+
+            here.engine.plan = deaf
+            told = await read(here.reply())
+            places = [event.text_end for event in told if isinstance(event, AudioDelta)]
+            assert said.index("How") <= places[0] < said.index("are")
+            assert places[-1] == len(said)
+
+    run(scenario)
 
 
 def test_a_reply_in_text_alone_asks_nothing_of_the_speech_model():

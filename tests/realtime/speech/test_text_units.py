@@ -3,6 +3,7 @@
 # ruff: noqa: RUF001 - the look-alike characters in this file are meant
 
 import re
+import time
 
 import pytest
 from hypothesis import assume, given, settings
@@ -243,3 +244,52 @@ def test_streamed_words_keep_all_text_and_are_never_torn(text, places):
 )
 def test_a_unit_that_proved_too_long_is_cut_near_its_middle(text, parts):
     assert split_unit(text) == parts
+
+
+HOSTILE = [
+    *(
+        "and so on ",
+        "and so. ",
+        "](",
+        "[a](b",
+        "](a(a)",
+        "<b ",
+        "<break time=",
+        "[",
+        "|",
+        "*",
+        "- ",
+    ),
+    *(
+        "```\n",
+        "a",
+        " ",
+        "\n",
+        "http://a",
+        "1. ",
+        "a.b.",
+        "[^a",
+        "> ",
+        "字",
+        "字。",
+        "👍",
+        "\u200d",
+    ),
+    *("a ( ", "a. ((((", "a, ", "Dr. ", "<break/>", "a\n\n"),
+]
+
+
+@pytest.mark.parametrize("seed", HOSTILE)
+def test_text_that_comes_in_small_pieces_is_not_read_again_and_again(seed):
+    """A quadratic reader would need 36 times as long for 6 times the text."""
+    short, long = ((seed * n)[:n] for n in (2_000, 12_000))
+    for cutter in (lambda: TextSegmenter(LIMITS), WordHolder):
+        assert any(cpu_s(cutter(), long) < 18 * cpu_s(cutter(), short) for _ in range(3))
+
+
+def cpu_s(cutter, text):
+    begun_s = time.process_time()
+    for one in text:
+        cutter.push(one)
+    cutter.flush()
+    return max(time.process_time() - begun_s, 1e-3)

@@ -1,0 +1,1 @@
+"""What a listener heard, from what came when. Values in, figures out; no I/O, no clock."""

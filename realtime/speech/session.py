@@ -59,7 +59,9 @@ class SpeechSession:
         self.session_id = f"sess_{secrets.token_hex(8)}"
         self._gateway = gateway
         self._config = gateway.config
-        self._link = SocketLink(self.session_id, socket, gateway, self)
+        self._link = SocketLink(
+            self.session_id, socket, gateway, self, lasts_s=gateway.config.max_session_s
+        )
         self._outlet = self._link.outlet
         self._settings = SpeechSettings(model=next(iter(gateway.speaking)))
         self._responses: deque[SpeechResponse] = deque()

@@ -12,6 +12,7 @@ from realtime.access.config import AccessConfig
 from realtime.access.keys import KeyRing
 from tests.cases import wire_cases
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
+from tests.realtime.talk_harness import talk
 
 CASES = wire_cases()
 HELLO = "Hello there, my good friend."
@@ -146,6 +147,29 @@ def test_an_idle_client_is_closed_with_a_reason(texts):
             for text in texts:
                 await client.send("input_text.append", text=text)
             assert await closed(client) == (1000, "idle for 0.3 s")
+
+    run(scenario)
+
+
+def test_a_session_has_an_end_that_is_told_while_it_speaks():
+    config = replace(FAST_CONFIG, max_session_s=0.2)
+
+    async def scenario():
+        async with gateway(config, by_hand=True) as here, here.client() as client:
+            await client.text(HELLO)
+            await client.event("response.created")
+            assert (await client.error())["code"] == "session_expired"
+            assert await closed(client) == (1001, "session expired after 0.2 s")
+
+    run(scenario)
+
+
+def test_a_conversation_has_an_end_that_is_told():
+    async def scenario():
+        async with talk() as here, here.client() as talker:
+            here.clock.now_s += FAST_CONFIG.max_session_s + 1
+            assert (await talker.until_error())["code"] == "session_expired"
+            assert (await closed(talker))[0] == 1001
 
     run(scenario)
 

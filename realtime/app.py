@@ -22,6 +22,7 @@ from realtime.lanes.audio_speech import create_speech
 from realtime.lanes.client_secrets import client_secrets_route
 from realtime.lanes.realtime import serve_conversation
 from realtime.lanes.speech import serve_speech
+from realtime.lanes.transcriptions import Transcriptions
 from realtime.protocol import REALTIME_PATH, SPEECH_PATH
 
 ALL_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -34,6 +35,7 @@ def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlett
     """
     secrets = ClientSecrets(gateway.clock, gateway.config.access.max_client_secrets)
     talk = [] if conversing is None else _conversation_routes(gateway, conversing, secrets)
+    transcriptions = Transcriptions(gateway, conversing)
 
     async def speech(socket: WebSocket) -> None:
         await serve_speech(socket, gateway)
@@ -58,6 +60,7 @@ def make_app(gateway: Gateway, conversing: Conversing | None = None) -> Starlett
             Route("/v1/models/{model:path}", http.model),
             Route("/v1/audio/voices", http.voices),
             Route("/v1/audio/speech", create_speech, methods=["POST"]),
+            Route("/v1/audio/transcriptions", transcriptions.create, methods=["POST"]),
             Route("/v1/{rest:path}", http.nowhere, methods=ALL_METHODS),
             Route("/metrics", http.metrics),
             Mount("/", StaticFiles(directory=gateway.config.web_demo, html=True, check_dir=False)),

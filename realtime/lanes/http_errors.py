@@ -76,20 +76,21 @@ def check_open(gateway: Gateway) -> None:
     if gateway.is_stopping:
         raise stopping(gateway)
     if not gateway.is_alive:
-        raise _unavailable("engine_stopped", "the engine has stopped", gateway)
+        raise unavailable("engine_stopped", "the engine has stopped", gateway)
 
 
 def stopping(gateway: Gateway) -> RefusedError:
     """The server stops."""
-    return _unavailable("server_stopping", "the server is stopping", gateway)
+    return unavailable("server_stopping", "the server is stopping", gateway)
 
 
 def full(gateway: Gateway) -> RefusedError:
     """All places are taken."""
-    return _unavailable("server_full", "no room", gateway)
+    return unavailable("server_full", "no room", gateway)
 
 
-def _unavailable(code: str, message: str, gateway: Gateway) -> RefusedError:
+def unavailable(code: str, message: str, gateway: Gateway) -> RefusedError:
+    """What may be there again soon."""
     return RefusedError(503, code, message, retry_after_s=gateway.config.retry_after_s)
 
 

@@ -79,7 +79,6 @@ class HttpStream:
         scope: of the request.
         receive: of the request.
         send: of the request.
-        content_type: of the answer.
         limits: what may wait for the socket.
         clock: monotonic seconds.
         on_pause: called with True when the client reads too slowly, with False when no more.
@@ -91,7 +90,6 @@ class HttpStream:
         receive: Receive,
         send: Send,
         *,
-        content_type: str,
         limits: SendLimits,
         clock: Callable[[], float],
         on_pause: Callable[[bool], None],
@@ -99,10 +97,10 @@ class HttpStream:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._content_type = content_type
         self._limits = limits
         self._clock = clock
         self._send_began_s: float | None = None
+        self.content_type = EVENT_STREAM
         self.queue = SendQueue(limits, on_pause)
         self.playout = PlayoutClock()
         self.has_begun = False
@@ -174,7 +172,7 @@ class HttpStream:
         if self.has_begun:
             return
         self.has_begun = True
-        headers = [(b"content-type", self._content_type.encode())]
+        headers = [(b"content-type", self.content_type.encode())]
         # Proxies that gather an answer before they pass it on would undo the streaming.
         headers += [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})

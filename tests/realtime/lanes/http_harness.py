@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import json
 from collections.abc import AsyncIterator
@@ -71,3 +73,10 @@ def events_of(body: bytes) -> list[dict[str, Any]]:
     """The data of server-sent events."""
     lines = body.decode().splitlines()
     return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    # The server may have been first.
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()

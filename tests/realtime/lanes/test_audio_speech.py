@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import logging
 import socket
@@ -19,6 +18,7 @@ from tests.fakes import fake_spec, tone
 from tests.realtime.harness import FAST_CONFIG, gateway, pcm16_of, run, until
 from tests.realtime.lanes.http_harness import (
     SPEECH,
+    close,
     decoded,
     events_of,
     http_client,
@@ -125,13 +125,6 @@ def test_events_carry_the_same_bytes_and_the_usage():
             assert done == {"type": "speech.audio.done", "status": "completed", "usage": usage}
 
     run(scenario)
-
-
-async def close(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    # The server may have been first.
-    with contextlib.suppress(ConnectionError):
-        await writer.wait_closed()
 
 
 # What is asked for.

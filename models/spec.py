@@ -274,6 +274,8 @@ class ModelSpec:
 
     `state_size` is S, the length of a stream's integer state (see `PHASE_COLUMN`). `text_capacity`
     is the number of streamed text ids that a stream can hold; 0 where text cannot be streamed in.
+    `sound_tags` are names that the model makes a sound of where they stand in angle brackets
+    (`laugh`); other tags never reach a model.
     """
 
     name: str
@@ -287,6 +289,7 @@ class ModelSpec:
     depth: DepthSpec | None = None
     guidance: GuidanceSpec | None = None
     text_capacity: int = 0
+    sound_tags: tuple[str, ...] = ()
     takes_audio: bool = False
     gives_text: bool = False
     voices: tuple[str, ...] = ()

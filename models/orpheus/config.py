@@ -47,6 +47,9 @@ SNAC_FOLDERS: Final = ("snac_24khz", "snac")
 VOICES: Final = ("tara", "zoe", "zac", "jess", "leo", "mia", "julia", "leah")
 """Names that the published checkpoint was tuned on; its files do not list them."""
 
+SOUND_TAGS: Final = ("laugh", "chuckle", "sigh", "cough", "sniffle", "groan", "yawn", "gasp")
+"""Sounds that the published checkpoint was tuned on, as `<laugh>` in the text."""
+
 TEMPERATURE: Final = OptionSpec(
     name="temperature",
     kind="number",
@@ -198,6 +201,7 @@ def model_spec(config: OrpheusConfig) -> ModelSpec:
         phases=(PhaseSpec(name="speech", columns=(speech,), feeds_codec=True),),
         codec=windowed_codec(REACH, CHUNK_FRAMES),
         state_size=STATE_SIZE,
+        sound_tags=SOUND_TAGS,
         voices=FACTS.voices,
         languages=FACTS.languages,
         options=FACTS.options,

@@ -1,6 +1,7 @@
 """Tags in text: `<break time="500ms"/>` is a pause, other tags of HTML and SSML are not read.
 
-Pure, any thread. What stands between angle brackets and is no known tag (`<name>`) is text.
+Pure, any thread. What stands between angle brackets and is no known tag (`<name>`) is text; a model
+may know tags of its own (`<laugh>`).
 """
 
 from __future__ import annotations
@@ -51,40 +52,53 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tag:
-    """A tag that ends at `end`. `pause`: of a break. `is_line`: a new line begins with it."""
+    """A tag that ends at `end`.
+
+    Args:
+        end: behind its last character.
+        pause: of a break.
+        is_line: what follows stands on a line of its own.
+        is_sound: the model makes a sound of it.
+    """
 
     end: int
     pause: Pause | None = None
     is_line: bool = False
+    is_sound: bool = False
 
 
-def find_tag(text: str, place: int, *, is_final: bool) -> Tag | bool | None:
+def find_tag(
+    text: str, place: int, sounds: frozenset[str] = frozenset(), *, is_final: bool
+) -> Tag | bool | None:
     """The tag that starts at `place`; None where there is none, False where more text may tell.
 
     Args:
         text: with `<` at `place`.
         place: in it.
+        sounds: names of the tags that the model makes sounds of.
         is_final: nothing follows `text`.
     """
     found = _TAG.match(text, place)
     if found is None:
-        is_open = _OPEN_TAG.fullmatch(text, place) is not None
-        return False if is_open and not is_final and _may_be_known(text, place) else None
+        is_open = not is_final and _OPEN_TAG.fullmatch(text, place) is not None
+        return False if is_open and _may_be_known(text, place, _NAMES | sounds) else None
     name = (found[1] or "").lower()
-    if found[1] and name not in _NAMES:
+    if name in sounds:
+        return Tag(end=found.end(), is_sound=True)
+    if name and name not in _NAMES:
         return None
     pause = _pause(found[0]) if name == "break" and not found[0].startswith("</") else None
     return Tag(end=found.end(), pause=pause, is_line=name in _LINES)
 
 
-def _may_be_known(text: str, place: int) -> bool:
-    """Whether the name that starts behind `<` is that of a known tag, or may become one."""
+def _may_be_known(text: str, place: int, names: frozenset[str]) -> bool:
+    """Whether the name that starts behind `<` is one of `names`, or may become one."""
     found = _NAME.match(text, place)
-    name = found[1].lower() if found else ""
-    is_whole = found is not None and found.end() < len(text)
-    if is_whole and name:
-        return name in _NAMES
-    return any(known.startswith(name) for known in _NAMES)
+    assert found is not None, "the pattern matches a bracket alone too"
+    name = found[1].lower()
+    if name and found.end() < len(text):
+        return name in names
+    return any(known.startswith(name) for known in names)
 
 
 def _pause(tag: str) -> Pause:

@@ -8,6 +8,7 @@ text is neither held for ever nor read again and again. Pure, any thread.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from models.text.breaks import find_tag
@@ -39,9 +40,14 @@ _N_BEFORE: Final = 2
 
 
 class MarkupReader:
-    """Written text in, plain text and pauses out."""
+    """Written text in, plain text and pauses out.
 
-    def __init__(self) -> None:
+    Args:
+        sounds: names of tags that the model makes sounds of; they stay.
+    """
+
+    def __init__(self, sounds: Iterable[str] = ()) -> None:
+        self._sounds = frozenset(sounds)
         self._writer = PlainWriter()
         self._text = ""
         self._at = 0
@@ -155,15 +161,18 @@ class MarkupReader:
         return self._read_closing() if one == "]" and self._n_brackets else self._drop_bracket()
 
     def _read_tag(self) -> bool:
-        tag = find_tag(self._text, self._place, is_final=self._is_final)
+        tag = find_tag(self._text, self._place, self._sounds, is_final=self._is_final)
         if tag is None:
             return self._drop_bracket()
         if isinstance(tag, bool):
             return False
+        start, end = self._at + self._place, self._at + tag.end
         if tag.pause is not None:
             self._writer.pause(tag.pause)
+        elif tag.is_sound:
+            self._writer.write(self._text[self._place : tag.end], start, end)
         elif tag.is_line:
-            self._writer.part(Gap.BLOCK, self._at + self._place)
+            self._writer.part(Gap.BLOCK, start)
         return self._move(tag.end)
 
     def _read_opening(self) -> bool:

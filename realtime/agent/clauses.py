@@ -6,6 +6,7 @@ end at a whole sentence, and the way back from audio to text.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from realtime.config import TextLimits
@@ -100,10 +101,11 @@ class SpokenPlaces:
 
     Args:
         limits: with which the text is cut.
+        sounds: tags that the model makes sounds of.
     """
 
-    def __init__(self, limits: TextLimits) -> None:
-        self._cutter = TextSegmenter(limits)
+    def __init__(self, limits: TextLimits, sounds: Iterable[str] = ()) -> None:
+        self._cutter = TextSegmenter(limits, sounds)
         self._units: list[TextUnit] = []
         self._n_characters = 0
         self._is_ended = False

@@ -136,7 +136,7 @@ class PipelineReply:
         self._clock = stages.clock
         self._begun_s = self._clock()
         self._stage_ms: dict[str, float] = {}
-        self._places = SpokenPlaces(stages.config.text)
+        self._places = SpokenPlaces(stages.config.text, stages.bridge.spec.sound_tags)
         self._outbox = Outbox(stages.bridge.spec.frame.sample_rate_hz)
         self._is_paused = False
         self._is_cut = False

@@ -115,7 +115,10 @@ class Speaker:
         self._playout = playout
         # One stream for the whole text would be held to a listener's pace from end to end.
         self._is_streaming = bridge.spec.text_capacity > 0 and not is_eager
-        self._cutter = WordHolder() if self._is_streaming else TextSegmenter(config.text)
+        sounds = bridge.spec.sound_tags
+        self._cutter = (
+            WordHolder(sounds) if self._is_streaming else TextSegmenter(config.text, sounds)
+        )
         self._line = TextLine()
         self._segments: asyncio.Queue[Segment | None] = asyncio.Queue()
         self._open: list[SpokenSegment] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -93,11 +94,12 @@ class TextSegmenter:
 
     Args:
         limits: lengths; see `TextLimits`.
+        sounds: tags that the model makes sounds of; see `ModelSpec.sound_tags`.
     """
 
-    def __init__(self, limits: TextLimits) -> None:
+    def __init__(self, limits: TextLimits, sounds: Iterable[str] = ()) -> None:
         self._limits = limits
-        self._reader = MarkupReader()
+        self._reader = MarkupReader(sounds)
         self._text = PlainText()
         self._is_parted = False
         self._n_units = 0
@@ -197,10 +199,13 @@ class WordHolder:
     """Text for a model that takes it as it comes: whole words and pauses.
 
     Whole, so that the model's tokens do not depend on the pieces in which the text came.
+
+    Args:
+        sounds: tags that the model makes sounds of; see `ModelSpec.sound_tags`.
     """
 
-    def __init__(self) -> None:
-        self._reader = MarkupReader()
+    def __init__(self, sounds: Iterable[str] = ()) -> None:
+        self._reader = MarkupReader(sounds)
         self._held = ""
 
     def push(self, text: str) -> list[str | Pause]:

@@ -61,3 +61,12 @@ def test_a_tag_in_pieces_waits_for_its_end_and_nothing_else_does() -> None:
 
 def test_an_endless_tag_is_not_held_for_ever() -> None:
     assert find_tag("<break " + "x" * 300, 0, is_final=False) is None
+
+
+def test_a_model_keeps_the_tags_that_it_makes_sounds_of() -> None:
+    reader = MarkupReader(["laugh"])
+    text = "Well <lau", "gh>, <b>yes</b> <sigh>."
+    parts = [*reader.push(text[0]), *reader.push(text[1]), *reader.flush()]
+    assert "".join(part.text for part in parts if isinstance(part, Piece)) == (
+        "Well <laugh>, yes sigh."
+    )

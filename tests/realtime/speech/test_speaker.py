@@ -184,6 +184,16 @@ def test_a_unit_that_is_too_long_at_any_length_fails_the_response(monkeypatch):
     run(scenario)
 
 
+@pytest.mark.parametrize("capacity", [0, 64], ids=["units", "stream"])
+def test_a_model_is_given_the_tags_that_it_makes_sounds_of_and_no_others(capacity):
+    async def scenario():
+        async with gateway(spec=fake_spec(sound_tags=("laugh",), text_capacity=capacity)) as here:
+            await say(here, "Well <laugh> it is <em>late</em>.")
+            assert here.engine.streams[0].text == "Well <laugh> it is late."
+
+    run(scenario)
+
+
 def test_a_setting_that_the_sampler_cannot_take_is_the_callers_fault_and_is_named(monkeypatch):
     """A repetition window of 257 rows failed the stream as an error of the model."""
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from realtime.audio.files import read_audio
 from realtime.client.speech import SpeechClient
 from realtime.client.talk import TalkClient
-from realtime.client.talked import AUDIBLE, Exchange, NoAnswerError
+from realtime.client.talked import Exchange, NoAnswerError, Turn, end_of_sound
 
 Pcm = npt.NDArray[np.float32]
 
@@ -30,14 +30,24 @@ QUESTIONS: Final = (
     "What do cows drink?",
     "Where does the sun rise?",
 )
-LONG: Final = "Tell me a long story about a little dog that lives in a big house by the sea."
-STAGES: Final = ("endpoint_wait", "speech_to_text", "text_model", "first_clause", "speech_model")
+INTERRUPTION: Final = "Tell me a long story."
+REPLY_STAGES: Final = ("text_model", "first_clause", "speech_model")
+STAGES: Final = ("endpoint_wait", "speech_to_text", *REPLY_STAGES, "opus", "socket", "lead_in")
+"""In order of time: from the last sound of the question to the first sound of the answer.
+
+    endpoint_wait: until the server takes the turn for over
+    speech_to_text: until the transcript is there
+    text_model, first_clause, speech_model: until the first text, the first of it that can be
+        spoken, the first samples
+    opus: until the first packet goes out
+    socket: both ways, and what the client waits for its turn to run
+    lead_in: the silence that the speech begins with
+"""
 ANSWER_TIMEOUT_S: Final = 90.0
-HEARD_S: Final = 0.6
-"""Of an answer, before it is interrupted."""
 SETTLE_S: Final = 0.5
-"""After an interruption; an old frame would have come by then."""
+"""After an answer."""
 MB: Final = 1e6
+Tick = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,31 +69,7 @@ class Take:
     ttfa_ms: float
     stages_ms: dict[str, float]
 
-    @property
-    def rest_ms(self) -> float:
-        """What no stage of the server's accounts for."""
-        return self.ttfa_ms - sum(self.stages_ms.values())
-
     def as_row(self) -> dict[str, object]:
-        """For JSON."""
-        return {**asdict(self), "rest_ms": self.rest_ms}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BargeIn:
-    """An answer that was interrupted; times in ms.
-
-    Args:
-        detected_ms: first loud sample sent to news of speech.
-        silenced_ms: news of speech to the order of silence.
-        last_frame_ms: news of speech to the last frame of the old answer; 0: none came after.
-    """
-
-    detected_ms: float
-    silenced_ms: float
-    last_frame_ms: float
-
-    def as_row(self) -> dict[str, float]:
         """For JSON."""
         return asdict(self)
 
@@ -104,8 +90,8 @@ class Conversation:
 
 
 async def say_questions(url: str) -> tuple[list[Question], str]:
-    """All questions, the long one last, and who speaks them: eSpeak, else the server itself."""
-    texts = [*QUESTIONS, LONG]
+    """All questions, the interruption last, and who speaks: eSpeak, else the server itself."""
+    texts = [*QUESTIONS, INTERRUPTION]
     if shutil.which("espeak-ng"):
         return [await asyncio.to_thread(_by_espeak, text) for text in texts], "eSpeak NG"
     async with SpeechClient(url) as client:
@@ -117,50 +103,32 @@ async def say_questions(url: str) -> tuple[list[Question], str]:
     return questions, "the server's own voice (espeak-ng is not installed)"
 
 
-async def ask_all(url: str, questions: Sequence[Question]) -> list[Take]:
-    """Each short question in a conversation of its own, after one that warms up."""
+async def ask_all(url: str, questions: Sequence[Question], tick: Tick) -> list[Take]:
+    """Each question in a conversation of its own, after one that warms up."""
     takes = []
-    for question in (questions[0], *questions[:-1]):
+    for question in (questions[0], *questions):
         async with TalkClient(url, rate_hz=question.rate_hz) as client:
             exchange = await client.ask(question.pcm, timeout_s=ANSWER_TIMEOUT_S)
-        takes.append(_take(question, exchange))
+            takes.append(_take(question, exchange, client.turns[-1]))
+        tick()
     return takes[1:]
 
 
-async def barge_in(url: str, questions: Sequence[Question]) -> BargeIn:
-    """Ask for a long answer and speak over it."""
-    question, other = questions[-1], questions[0]
-    async with TalkClient(url, rate_hz=question.rate_hz) as client:
-        await client.send_paced(question.pcm)
-        async with client.silence():
-            await client.until(lambda: _sounds(client), ANSWER_TIMEOUT_S)
-            await asyncio.sleep(HEARD_S)
-        answer, n_turns = client.answers[-1], len(client.turns)
-        onset_s = int(np.flatnonzero(np.abs(other.pcm) > AUDIBLE)[0]) / other.rate_hz
-        begun_s = await client.send_paced(other.pcm)
-        await asyncio.sleep(SETTLE_S)
-        if len(client.turns) == n_turns or answer.cleared_s is None:
-            raise NoAnswerError("an answer was over before it could be interrupted")
-        started_s = client.turns[n_turns].started_s
-        return BargeIn(
-            detected_ms=(started_s - begun_s - onset_s) * 1000,
-            silenced_ms=max(0.0, answer.cleared_s - started_s) * 1000,
-            last_frame_ms=max(0.0, (answer.last_frame_s or 0.0) - started_s) * 1000,
-        )
-
-
-async def converse(url: str, questions: Sequence[Question], n_turns: int) -> Conversation:
-    """`n_turns` short questions in one conversation; each after the answer before."""
+async def converse(
+    url: str, questions: Sequence[Question], n_turns: int, tick: Tick
+) -> Conversation:
+    """`n_turns` questions in one conversation; each after the answer before."""
     process_id = _server_process()
     before_mb = _rss_mb(process_id)
     ttfa_ms: list[float] = []
     async with TalkClient(url, rate_hz=questions[0].rate_hz) as client:
         for number in range(n_turns):
-            question = questions[number % (len(questions) - 1)]
+            question = questions[number % len(questions)]
             exchange = await client.ask(question.pcm, timeout_s=ANSWER_TIMEOUT_S)
             if exchange.ttfa_s is not None:
                 ttfa_ms.append(exchange.ttfa_s * 1000)
             await _listen(client, exchange)
+            tick()
     return Conversation(
         n_turns=n_turns,
         n_unanswered=n_turns - len(ttfa_ms),
@@ -180,32 +148,45 @@ async def _listen(client: TalkClient, exchange: Exchange) -> None:
         await asyncio.sleep(max(0.0, end_s - client.now_s()) + SETTLE_S)
 
 
-def _sounds(client: TalkClient) -> bool:
-    return bool(client.answers) and client.answers[-1].first_sound_s is not None
-
-
-def _take(question: Question, exchange: Exchange) -> Take:
+def _take(question: Question, exchange: Exchange, turn: Turn) -> Take:
     if exchange.ttfa_s is None:
         raise NoAnswerError(f"no sound answered {question.text!r}")
-    timing = exchange.answer.info.timing
-    stages = {} if timing is None else timing.stage_ms
-    spans: dict[str, float | None] = {
-        "endpoint_wait": None if timing is None else timing.endpoint_ms,
-        "speech_to_text": None if timing is None else timing.transcript_ms,
-    }
-    # The agent's times all count from the start of the reply: what lies between is each one's own.
-    before_ms = 0.0
-    for name in STAGES[2:]:
-        if name in stages:
-            spans[name] = stages[name] - before_ms
-            before_ms = stages[name]
+    spans = _spans(question, exchange, turn)
     return Take(
         question=question.text,
         heard=exchange.question,
         answer=exchange.answer.text,
         ttfa_ms=exchange.ttfa_s * 1000,
-        stages_ms={name: span for name, span in spans.items() if span is not None},
+        stages_ms={name: spans[name] for name in STAGES if name in spans},
     )
+
+
+def _spans(question: Question, exchange: Exchange, turn: Turn) -> dict[str, float]:
+    """Time of each stage that was passed, by what server and client counted."""
+    timing, answer = exchange.answer.info.timing, exchange.answer
+    spans: dict[str, float] = {}
+    if timing is None:
+        return spans
+    if timing.transcript_ms is not None:
+        spans["speech_to_text"] = timing.transcript_ms
+    # The agent's times all count from the start of the reply: what lies between is each one's own.
+    reply_ms = 0.0
+    for name in REPLY_STAGES:
+        if name in timing.stage_ms:
+            spans[name] = timing.stage_ms[name] - reply_ms
+            reply_ms = timing.stage_ms[name]
+    if timing.ttfa_ms is not None:
+        spans["opus"] = timing.ttfa_ms - (timing.transcript_ms or 0.0) - reply_ms
+    if timing.endpoint_ms is None or turn.end_ms is None:
+        return spans
+    # The server hears the voice end a little later than its last sound; that is waited for, too.
+    end_ms = end_of_sound(question.pcm) * 1000 / question.rate_hz
+    spans["endpoint_wait"] = turn.end_ms - end_ms + timing.endpoint_ms
+    if timing.ttfa_ms is not None and answer.audio is not None and answer.audio.log.first_s:
+        first_frame_ms = (answer.audio.log.first_s - exchange.speech_end_s) * 1000
+        spans["socket"] = first_frame_ms - spans["endpoint_wait"] - timing.ttfa_ms
+        spans["lead_in"] = (exchange.ttfa_s or 0.0) * 1000 - first_frame_ms
+    return spans
 
 
 def _by_espeak(text: str) -> Question:

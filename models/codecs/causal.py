@@ -20,6 +20,7 @@ from models.spec import StateSpec
 Padding = Literal["constant", "replicate"]
 CLOCK: Final = StateSpec(name="n_frames", shape=(1,), dtype="int64")
 """Frames that a stream has had."""
+_DTYPES: Final = {"float32": torch.float32, "float16": torch.float16}
 
 
 class Memory:
@@ -112,13 +113,14 @@ class CausalConv(nn.Module):
 
 
 class CausalUpsample(nn.Module):
-    """A transposed convolution with a kernel of two strides, cut on the right.
+    """A transposed convolution with a kernel of whole strides, cut on the right.
 
     Args:
         n_in: channels.
         n_out: channels.
         stride: outputs for each input.
-        name: under which its last input is remembered.
+        name: under which its last inputs are remembered.
+        n_context: earlier inputs that reach into the outputs of one: strides of the kernel, less 1.
         groups: of channels.
         has_bias: is there one.
     """
@@ -130,13 +132,15 @@ class CausalUpsample(nn.Module):
         stride: int,
         *,
         name: str,
+        n_context: int = 1,
         groups: int = 1,
         has_bias: bool = True,
     ) -> None:
         super().__init__()
         self.conv = nn.ConvTranspose1d(
-            n_in, n_out, 2 * stride, stride=stride, groups=groups, bias=has_bias
+            n_in, n_out, (1 + n_context) * stride, stride=stride, groups=groups, bias=has_bias
         )
+        self.n_context = n_context
         self.name = name
         self.n_in = n_in
         self.stride = stride
@@ -144,12 +148,16 @@ class CausalUpsample(nn.Module):
     @property
     def states(self) -> tuple[StateSpec, ...]:
         """What it remembers."""
-        return (StateSpec(name=self.name, shape=(self.n_in, 1)),)
+        return (StateSpec(name=self.name, shape=(self.n_in, self.n_context)),) * bool(
+            self.n_context
+        )
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """Map `(B, n_in, n)`, which follows on what is remembered, to `(B, n_out, n * stride)`."""
-        out: Tensor = self.conv(memory.extend(self.name, x, 1))
-        return out[:, :, self.stride : -self.stride]
+        window = memory.extend(self.name, x, self.n_context) if self.n_context else x
+        out: Tensor = self.conv(window)
+        first = self.n_context * self.stride
+        return out[:, :, first : first + x.shape[2] * self.stride]
 
 
 class LayerScale(nn.Module):
@@ -301,8 +309,9 @@ class WindowTransformer(nn.Module):
             x, new = layer(x, turns, mask, self._old(memory, idx, x))
             kept.append(new)
         if memory is not None:
-            memory.after["keys"] = torch.stack([keys for keys, _ in kept], dim=1)
-            memory.after["values"] = torch.stack([values for _, values in kept], dim=1)
+            dtype = _DTYPES[self.dtype]
+            memory.after["keys"] = torch.stack([keys for keys, _ in kept], dim=1).to(dtype)
+            memory.after["values"] = torch.stack([values for _, values in kept], dim=1).to(dtype)
         return x
 
     def _old(self, memory: Memory | None, idx: int, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,12 +7,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from loadtest.measure.flatness import Drift, Sample, Slack, drifts, faults_of_soak
 from loadtest.report import FORMAT, RunReport, RunSettings, plain_report
 from loadtest.run import Show, run_load
 from loadtest.sweep import wait_for_rest
 from loadtest.target import Target
+
+MAX_ERRORS_PCT: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +49,18 @@ async def soak(target: Target, settings: RunSettings, slack: Slack, show: Show) 
         before=before,
         after=after,
         drifts=drifts(loaded, slack),
-        faults=faults_of_soak(loaded, before, after, slack),
+        faults=[*_errors(run), *faults_of_soak(loaded, before, after, slack)],
     )
+
+
+def _errors(run: RunReport) -> list[str]:
+    """A server that serves nobody stays flat with ease."""
+    faults = [] if run.figures else ["no stream was measured"]
+    for kind, figures in run.figures.items():
+        errors_pct = figures["errors_pct"] or 0.0
+        if errors_pct > MAX_ERRORS_PCT:
+            faults.append(f"{errors_pct:.1f} % of streams ({kind}) were in error")
+    return faults
 
 
 def write_soak(path: Path, report: SoakReport) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from loadtest.measure.flatness import EMPTY, NAMES, Slack, drifts, faults_of_soak, is_at_rest
+from loadtest.soak import soak
+from loadtest.target import Target
+from tests.loadtest.canned import record, report, settings
 
 REST = {"rss_bytes": 500e6, "n_descriptors": 20.0, "n_tasks": 5.0, "n_threads": 6.0,
         **dict.fromkeys(EMPTY, 0.0)}  # fmt: skip
@@ -86,3 +91,18 @@ def test_drifts_compare_the_second_quarter_with_the_last():
     assert rss.early == pytest.approx(600e6 + 372.5e3, abs=5e3)
     assert rss.late == pytest.approx(600e6 + 875e3, abs=5e3)
     assert is_at_rest(REST)
+
+
+def test_a_server_that_serves_nobody_does_not_pass(monkeypatch):
+    records = [record(), record(heard=None, outcome="lost")]
+
+    async def run(*_):
+        return report(records=records)
+
+    async def rest(*_):
+        return REST
+
+    monkeypatch.setattr("loadtest.soak.run_load", run)
+    monkeypatch.setattr("loadtest.soak.wait_for_rest", rest)
+    found = asyncio.run(soak(Target(url="x"), settings(), Slack(), lambda progress: None))
+    assert "50.0 % of streams (speech) were in error" in found.faults

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import torch
 from tokenizers import Tokenizer
@@ -17,7 +18,7 @@ from torch import Tensor
 from models.checkpoint import Config
 from models.errors import WeightError
 from models.layers.rotary import Rotary
-from models.layers.transformer import Decoder
+from models.layers.transformer import LLAMA, BlockStyle, Decoder
 from models.spec import BackboneSpec
 from models.weights import load_weights
 
@@ -33,6 +34,7 @@ class LlamaConfig:
         eps: of the norms.
         theta: base of the rotary embedding.
         scaling: of its frequencies; None: plain.
+        style: of its blocks.
     """
 
     backbone: BackboneSpec
@@ -41,6 +43,7 @@ class LlamaConfig:
     eps: float
     theta: float
     scaling: Llama3Scaling | None
+    style: BlockStyle = LLAMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +70,23 @@ class Llama3Scaling:
         return (1 - share) * inv_freq / self.factor + share * inv_freq
 
 
-def llama_config(config: Config, *, max_positions: int) -> LlamaConfig:
+def llama_config(config: Config, *, max_positions: int, style: BlockStyle = LLAMA) -> LlamaConfig:
     """The shape in a `config.json`.
 
     Args:
         config: of the decoder.
+        style: of its blocks, which the architecture's name means.
         max_positions: most rows of a stream; the checkpoint may have been trained for more.
 
     Raises:
         WeightError: a key is missing or says what is not known here; it is named.
     """
-    for key, value in (("hidden_act", "silu"), ("attention_bias", False), ("mlp_bias", False)):
+    for key, value in (
+        ("hidden_act", "silu"),
+        ("attention_bias", style.has_bias),
+        ("mlp_bias", False),
+        ("use_sliding_window", False),
+    ):
         config.expect(key, value)
     theta, scaling = _rotary(config)
     trained = config.integer("max_position_embeddings")
@@ -95,6 +104,7 @@ def llama_config(config: Config, *, max_positions: int) -> LlamaConfig:
         eps=config.number("rms_norm_eps"),
         theta=theta,
         scaling=scaling,
+        style=style,
     )
 
 
@@ -113,7 +123,13 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 def make_decoder(config: LlamaConfig) -> Decoder:
     """A decoder without values: drawing random ones for billions of weights takes minutes."""
     with torch.device("meta"):
-        decoder = Decoder(config.backbone, inner=config.inner, theta=config.theta, eps=config.eps)
+        decoder = Decoder(
+            config.backbone,
+            inner=config.inner,
+            theta=config.theta,
+            eps=config.eps,
+            style=config.style,
+        )
     decoder.to_empty(device="cpu")
     head_dim = config.backbone.head_dim
     steps = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
@@ -139,7 +155,7 @@ def load_decoder(
     renamed = {"norm.weight": _take(own, "norm.weight", prefix, source)}
     for idx in range(len(decoder.layers)):
         theirs, ours = f"layers.{idx}.", f"layers.{idx}."
-        for their_names, our_name in _PARTS:
+        for their_names, our_name in _parts(decoder.style):
             parts = [_take(own, theirs + name, prefix, source) for name in their_names]
             renamed[ours + our_name] = parts[0] if len(parts) == 1 else torch.cat(parts)
     if own or stray:
@@ -148,18 +164,32 @@ def load_decoder(
     load_weights(decoder, renamed, source=source)
 
 
-_PARTS = (
-    (("input_layernorm.weight",), "attention_norm.weight"),
+def _parts(style: BlockStyle) -> list[tuple[tuple[str, ...], str]]:
+    """Their names in a layer, joined by rows, and ours."""
+    parts = list(_PARTS)
+    if style.has_bias:
+        names = tuple(f"self_attn.{one}_proj.bias" for one in "qkv")
+        parts.append((names, "attention.qkv.bias"))
+    if style.qk_norm != "none":
+        parts += [
+            ((f"self_attn.{one}_norm.weight",), f"attention.{one}_norm.weight") for one in "qk"
+        ]
+    if style.norms == "before":
+        norms = ("input_layernorm.weight", "post_attention_layernorm.weight")
+    else:
+        norms = ("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")
+    return [*parts, ((norms[0],), "attention_norm.weight"), ((norms[1],), "mlp_norm.weight")]
+
+
+_PARTS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (
         ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
         "attention.qkv.weight",
     ),
     (("self_attn.o_proj.weight",), "attention.out.weight"),
-    (("post_attention_layernorm.weight",), "mlp_norm.weight"),
     (("mlp.gate_proj.weight", "mlp.up_proj.weight"), "mlp.gate_up.weight"),
     (("mlp.down_proj.weight",), "mlp.down.weight"),
 )
-"""Their names in a layer, joined by rows, and ours."""
 
 
 def _take(tensors: dict[str, Tensor], key: str, prefix: str, source: str) -> Tensor:

@@ -58,7 +58,7 @@ def speak_addresses(text: str) -> str:
 def _address(found: re.Match[str]) -> Address:
     whole = found[0]
     end = found.start() + len(whole.rstrip(_MARKS))
-    host = (found[1] or found[2] or found[3] or "").strip(".-")
+    host = (found[1] or found[2] or found[3] or "").replace("_", "-").strip(".-")
     return Address(host or NAMELESS, found.start(), end)
 
 

@@ -13,7 +13,7 @@ from models.text.addresses import web_addresses
 from models.text.plain import Gap, PlainWriter
 from models.text.signs import EMOJI, SIGN, is_bullet, is_hidden, joins_letters
 
-_MARK: Final = re.compile(r"_+|[{}]+|\\+|~+|#+|[*`|^]")
+_MARK: Final = re.compile(r"[_{}\\]+|~+|#+|[*`|^]")
 
 
 def write_run(writer: PlainWriter, text: str, start: int, end: int, at: int) -> bool:

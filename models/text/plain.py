@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 -- marks of many scripts are this file's matter
 """Plain text with the way back to where it was written, as it grows. Pure, any thread."""
 
 from __future__ import annotations
@@ -7,9 +8,10 @@ from typing import Final, NamedTuple
 
 from models.text.breaks import Pause
 
-ENDS: Final = ".?!:;,\u2026\u3002\uff01\uff1f\u3001\uff0c\uff1a\uff1b\u061f\u060c\u0964"
+ENDS: Final = ".?!:;,—–…‽。！？、，：；؟،।"
 """After one of these a heading or a list item needs no full stop of ours."""
-CLOSERS: Final = "\"')]}\u00bb\u201d\u2019\u300d\u300f\uff09"
+CLOSERS: Final = "\"')]}»”’」』）"
+"""They may follow the mark that ends a sentence."""
 _ATTACHED: Final = ",.;:!?)"
 """They stand right behind a word, though an emoji stood between."""
 

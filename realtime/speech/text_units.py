@@ -19,7 +19,7 @@ from typing import Final
 
 from models.text.breaks import Pause
 from models.text.markup import MarkupReader
-from models.text.plain import Part, Piece
+from models.text.plain import CLOSERS, Part, Piece
 from realtime.config import TextLimits
 
 DIGIT_COST: Final = 6
@@ -32,11 +32,11 @@ _WORD: Final = re.compile(r"[^\s。！？]*[。！？]+[」』）”’\"')\]]*|
 _BLANK: Final = re.compile(r"\s*")
 _LOOK_AHEAD: Final = 32
 """What is looked at behind a full unit: a gap, and a few openers before what it begins with."""
-_CLOSERS: Final = "\"')]}»”’*_`~」』）"
-_OPENERS: Final = "\"'([{«“‘*_`~「『（"
+_OPENERS: Final = "\"'([{«“‘「『（"
 _OPENING: Final = re.compile(f"[{re.escape(_OPENERS)}]{{0,8}}")
 _STRONG: Final = "!?‽！？。"
 _CLAUSE: Final = ",;:—–、，；："
+"""All of these are `ENDS` too: a full stop put in behind one would change where a unit ends."""
 _INNER: Final = frozenset(
     (
         *("mr", "mrs", "ms", "mx", "dr", "prof", "st", "mt", "vs", "e.g", "i.e", "cf", "fig"),
@@ -306,7 +306,7 @@ def _verdict(text: str, word: re.Match[str], *, is_final: bool) -> str | None:
     next_start = blank.end()
     if text.count("\n", word.end(), next_start) >= 2:
         return "sentence"
-    core = word.group().rstrip(_CLOSERS)
+    core = word.group().rstrip(CLOSERS)
     if not core:
         return "word"
     if core[-1] in _CLAUSE:

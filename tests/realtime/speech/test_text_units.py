@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from models.text.breaks import Pause
@@ -67,23 +67,20 @@ def test_units_do_not_depend_on_the_pieces(text, places, small):
 
 @FAST
 @given(text=TRICKY)
+@example(text="b (((\u2013\n> Dr. x")  # a full stop was put in behind a unit that had gone out
 def test_one_character_at_a_time_is_the_same(text):
     assert units_of(*text, limits=SMALL) == units_of(text, limits=SMALL)
 
 
 @FAST
 @given(text=TRICKY, places=st.lists(st.integers(0, 120), max_size=12), small=st.booleans())
-def test_no_unit_exceeds_the_cap_and_none_holds_markup(text, places, small):
+def test_no_unit_exceeds_the_cap_or_is_without_words(text, places, small):
     limits = SMALL if small else LIMITS
     for unit in units_of(*split_at(text, places), limits=limits):
         if isinstance(unit, str):
             assert is_speakable(unit)
             assert 0 < len(unit) <= limits.max_unit
             assert unit == " ".join(unit.split())
-            assert not MARKUP.search(unit), unit
-
-
-MARKUP = re.compile(r"[*_`|\[\]{}\\~🙂\ufe0f\u200d]|#(?!\d)|(?<!\w)\^|(?<!\d)(?<!\d )[<>]")
 
 
 @FAST

@@ -277,6 +277,10 @@ class Agent(Protocol):
         """Start to answer. `playout` is the session's, of this reply: to be read, not written."""
         ...
 
+    def reciting(self, text: str) -> Agent | None:
+        """An agent of the same voice that answers everything with `text`; None: it cannot."""
+        ...
+
     async def close(self) -> None:
         """Give back what the agent holds. The server stops: nothing of it runs any more."""
         ...

@@ -80,6 +80,9 @@ class NativeAgent:
         """Start to answer what the user said since the last answer."""
         return NativeReply(self._bridge, self._workers, request, self._engine_silence_s)
 
+    def reciting(self, text: str) -> None:
+        """Never: the model says its own words."""
+
     async def close(self) -> None:
         """Nothing is its own."""
 

@@ -31,6 +31,7 @@ from realtime.agent.clauses import ANSWER_TEXT, SentenceGate, SpokenPlaces
 from realtime.agent.errors import StageError
 from realtime.agent.history import prompt_messages
 from realtime.agent.outbox import Outbox
+from realtime.agent.recitation import Recitation
 from realtime.agent.text_model import Brake, TextDone, TextEvent, TextModel, TextRequest
 from realtime.agent.transcriber import Transcriber
 from realtime.bridge import EngineBridge
@@ -113,6 +114,10 @@ class PipelineAgent:
     def reply(self, request: ReplyRequest, playout: PlayoutClock) -> PipelineReply:
         """See `Agent.reply`."""
         return PipelineReply(self._stages, request, playout)
+
+    def reciting(self, text: str) -> PipelineAgent:
+        """See `Agent.reciting`. It shares the stages with this one, which closes them."""
+        return PipelineAgent(self._name, replace(self._stages, text_model=Recitation(text)))
 
     async def close(self) -> None:
         """Give the stages back. No transcription and no reply goes on."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.types import Pcm
@@ -117,6 +117,7 @@ class Answer:
         self.playout = PlayoutClock()
         self._conversation_id = None if conversation is None else f"conv_{session_id[5:]}"
         self._is_client_truncating = is_client_truncating
+        self._order = order
         self._agent = order.agent
         self._settings = order.settings
         self._metadata = order.metadata
@@ -144,6 +145,14 @@ class Answer:
     def message_id(self) -> str | None:
         """Id of the item that is spoken; None before its first word."""
         return self._items.message_id
+
+    def rest(self) -> Order | None:
+        """An order for what was not heard of it; None: there is nothing, or nobody can say it."""
+        text = self._items.unheard_text()
+        agent = self._agent.reciting(text) if text and self._settings.wants_audio else None
+        if agent is None:
+            return None
+        return replace(self._order, agent=agent, asked=Asked(at_s=self._clock()))
 
     def announce(self) -> None:
         """Tell the client that it exists."""

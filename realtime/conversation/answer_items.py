@@ -26,7 +26,7 @@ from realtime.conversation.events import (
     TranscriptDoneEvent,
 )
 from realtime.conversation.item_wire import item_wire, new_item_id
-from realtime.conversation.items import Conversation, Item, Part, heard_text
+from realtime.conversation.items import Conversation, Item, Part, heard_text, text_that_counts
 from realtime.conversation.protocol import ItemWire, PartWire
 from realtime.outlet import Outlet
 
@@ -63,6 +63,7 @@ class AnswerItems:
         self._before: dict[str, str | None] = {}
         self._message: Item | None = None
         self._message_idx = 0
+        self._written = ""
 
     @property
     def message_id(self) -> str | None:
@@ -72,6 +73,11 @@ class AnswerItems:
     def output(self) -> list[ItemWire]:
         """All items, as clients see them."""
         return [item_wire(item) for item in self._items]
+
+    def unheard_text(self) -> str:
+        """What was written and, as the message has been cut, not heard."""
+        heard = None if self._message is None else text_that_counts(self._message.parts[0])
+        return self._written[len(heard or "") :].strip()
 
     def open_message(self) -> Part:
         """The part that grows; made on the first call."""
@@ -91,6 +97,7 @@ class AnswerItems:
         """More of what is said."""
         part = self.open_message()
         part.text = (part.text or "") + text
+        self._written += text
         kind = TranscriptDeltaEvent if self._wants_audio else TextDeltaEvent
         self._outlet.event(kind(**self._place(), delta=text))
 

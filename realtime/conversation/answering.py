@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from realtime.conversation.answer import Answer, Context, Order
+from realtime.conversation.events import ItemTruncated, OutputCleared
 from realtime.conversation.items import Conversation
 from realtime.errors import ProtocolError, printable
 from realtime.gateway import Gateway
@@ -99,6 +100,31 @@ class Answering:
         answer = self._answers.get(number)
         assert answer is not None, "what is being made or heard is among the last answers"
         return answer
+
+    def silence(self, number: int, now_s: float) -> None:
+        """Stop the client's playout of an answer, and let only what was heard count."""
+        answer = self.known(number)
+        answer.drop_unsent()
+        self._outlet.event(OutputCleared(response_id=answer.response_id))
+        if answer.message_id is None or not self._conversation.has(answer.message_id):
+            return
+        heard_s = answer.playout.heard_s(now_s)
+        if self._is_client_truncating:
+            self._conversation.note_heard(answer.message_id, heard_s)
+        else:
+            self.cut(answer.message_id, 0, heard_s)
+
+    def cut(self, item_id: str, content_index: int, audio_s: float) -> None:
+        """Cut an answer's item to its first seconds. Raises: `ProtocolError`."""
+        kept_ms = round(1000 * self._conversation.truncate(item_id, content_index, audio_s))
+        self._outlet.event(
+            ItemTruncated(item_id=item_id, content_index=content_index, audio_end_ms=kept_ms)
+        )
+
+    def rest_of(self, number: int) -> Order | None:
+        """An order for what was not heard of an answer; None: there is nothing that can be said."""
+        answer = self.get(number)
+        return None if answer is None else answer.rest()
 
     def aside(self, response_id: str) -> Answer | None:
         """The answer aside that clients call so, if it is being made."""

@@ -21,13 +21,13 @@ Finality = Literal["finished", "undecided", "unfinished"]
 
 TRAILING: Final = ("...", "\u2026", ",", "-", "\u2013", "\u2014", ":")
 """How recognition writes what was left hanging."""
+HESITATIONS: Final = frozenset({"um", "uh", "er", "erm", "hm", "hmm"})
 _NEVER_LAST = (
     "a an the my your our their every",
     "and or but because if whether although unless than",
-    "um uh er erm hmm hm",
     "i'm i'd i'll i've you're you've we're we've they're it's that's what's where's who's there's",
 )
-NEVER_LAST: Final = frozenset(" ".join(_NEVER_LAST).split())
+NEVER_LAST: Final = HESITATIONS.union(*map(str.split, _NEVER_LAST))
 _SELDOM_LAST = "to of for with from at by in on about into like is are was were would could should"
 SELDOM_LAST: Final = frozenset(_SELDOM_LAST.split())
 """They end questions ("Where are you from?"), and now and then a statement."""
@@ -42,7 +42,7 @@ def ending_of(text: str, language: str | None) -> Ending:
         text: of the turn so far.
         language: spoken; the words are known of English only. None: taken for English.
     """
-    words = _WORD.findall(text.casefold().replace("\u2019", "'"))
+    words = _words(text)
     if not words:
         return "nothing"
     is_english = language is None or language.casefold().startswith("en")
@@ -50,6 +50,11 @@ def ending_of(text: str, language: str | None) -> Ending:
         return "broken"
     is_question = text.rstrip().endswith("?")
     return "open" if is_english and words[-1] in SELDOM_LAST and not is_question else "whole"
+
+
+def says_nothing(text: str) -> bool:
+    """Whether there is nothing in a transcript to answer: no words, or a mere "hm"."""
+    return HESITATIONS.issuperset(_words(text))
 
 
 def finality(completeness: float | None, ending: Ending | None) -> Finality:
@@ -74,3 +79,7 @@ def finality(completeness: float | None, ending: Ending | None) -> Finality:
             # Before the words are there the judge may only ask for patience.
             is_unfinished = completeness is not None and not is_finished
             return "unfinished" if is_unfinished else "undecided"
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold().replace("\u2019", "'"))

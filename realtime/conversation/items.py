@@ -259,7 +259,7 @@ def _word_border(text: str, n_spoken: float) -> int:
 
 
 def _message(item: Item) -> Message | None:
-    texts = [text for part in item.parts if (text := _text_that_counts(part))]
+    texts = [text for part in item.parts if (text := text_that_counts(part))]
     audio = next((part.audio for part in item.parts if part.audio is not None), None)
     if not texts and (item.role != "user" or audio is None):
         return None
@@ -271,7 +271,8 @@ def _message(item: Item) -> Message | None:
     )
 
 
-def _text_that_counts(part: Part) -> str | None:
+def text_that_counts(part: Part) -> str | None:
+    """The text of a part as far as it was heard."""
     if part.heard_s is None or part.text is None:
         return part.text
     return heard_text(part.text, part.marks, part.heard_s)

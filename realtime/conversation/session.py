@@ -15,7 +15,7 @@ from typing import Final
 
 from starlette.websockets import WebSocket
 
-from realtime.conversation.answer import Answer, Asked, Context, Order
+from realtime.conversation.answer import Asked, Context, Order
 from realtime.conversation.answering import Answering, Items
 from realtime.conversation.conversing import Conversing
 from realtime.conversation.events import (
@@ -23,8 +23,6 @@ from realtime.conversation.events import (
     ConversationUpdated,
     ItemDeleted,
     ItemRetrieved,
-    ItemTruncated,
-    OutputCleared,
 )
 from realtime.conversation.given_items import given_items
 from realtime.conversation.in_force import SettingsInForce
@@ -53,6 +51,7 @@ from realtime.conversation.turns import (
     Cause,
     RefuseCancel,
     RefuseCreate,
+    ResumeAnswer,
     StartAnswer,
     StopAnswer,
     StopPlayout,
@@ -103,7 +102,6 @@ class ConversationSession:
         )
         self._gateway = gateway
         self._clock = gateway.clock
-        self._manners = manners
         self._outlet = self.link.outlet
         self._settings = SettingsInForce(self.session_id, gateway, conversing, manners.opening)
         detection = self._settings.now.turn_detection
@@ -231,7 +229,7 @@ class ConversationSession:
                 self._update(event)
             case InputAudioCommit():
                 await self._user.commit()
-                self._do(self._turns.on_speech_dropped())
+                self._do(self._turns.on_committed())
             case InputAudioClear():
                 self._user.clear()
                 self._do(self._turns.on_speech_dropped())
@@ -242,7 +240,8 @@ class ConversationSession:
                 self._outlet.event(ItemRetrieved(item=item_wire(item)))
             case ItemTruncate():
                 self._stop_making(event.item_id)
-                self._cut(event.item_id, event.content_index, event.audio_end_ms / 1000)
+                heard_s = event.audio_end_ms / 1000
+                self._answering.cut(event.item_id, event.content_index, heard_s)
             case ItemDelete(item_id=item_id):
                 self._stop_making(item_id)
                 self._conversation.delete(item_id)
@@ -342,11 +341,13 @@ class ConversationSession:
         for action in actions:
             match action:
                 case StopPlayout(number=number):
-                    self._silence(self._answering.known(number))
+                    self._answering.silence(number, self._clock())
                 case StopAnswer(number=number, reason=reason):
                     self._answering.known(number).stop(reason)
                 case StartAnswer(number=number, cause=cause):
                     self._start(number, order, items or partial(self._context, cause))
+                case ResumeAnswer(number=number, of=of):
+                    self._resume(number, of)
                 case TakeSilence():
                     self._user.take_silence()
                     self._asked = Asked(at_s=self._clock())
@@ -357,24 +358,6 @@ class ConversationSession:
                 case RefuseCancel():
                     message = "Cancellation failed: no active response found"
                     raise ProtocolError("response_cancel_not_active", message)
-
-    def _silence(self, answer: Answer) -> None:
-        """Stop the client's playout, and let only what was heard count."""
-        answer.drop_unsent()
-        self._outlet.event(OutputCleared(response_id=answer.response_id))
-        if answer.message_id is None or not self._conversation.has(answer.message_id):
-            return
-        heard_s = answer.playout.heard_s(self._clock())
-        if self._manners.is_client_truncating:
-            self._conversation.note_heard(answer.message_id, heard_s)
-        else:
-            self._cut(answer.message_id, 0, heard_s)
-
-    def _cut(self, item_id: str, content_index: int, audio_s: float) -> None:
-        kept_ms = round(1000 * self._conversation.truncate(item_id, content_index, audio_s))
-        self._outlet.event(
-            ItemTruncated(item_id=item_id, content_index=content_index, audio_end_ms=kept_ms)
-        )
 
     def _start(self, number: int, order: Order | None, items: Items) -> None:
         now = self._settings
@@ -387,6 +370,14 @@ class ConversationSession:
             on_ended=lambda: self._on_answer_ended(number),
         )
 
+    def _resume(self, number: int, of: int) -> None:
+        """Go on with an answer that was broken off by nothing that was said."""
+        order = self._answering.rest_of(of)
+        if order is None:
+            self._do(self._turns.on_answer_ended(number, self._clock()))
+        else:
+            self._start(number, order, partial(self._context, "resume"))
+
     def _on_answer_ended(self, number: int) -> None:
         self.link.touch()
         self._do(self._turns.on_answer_ended(number, self._clock()))
@@ -395,5 +386,5 @@ class ConversationSession:
         """The conversation as it is to be answered; None where the user said nothing."""
         if self._settings.agent.needs_transcript:
             await self._user.settled(TRANSCRIPT_PATIENCE_S)
-        is_silent = self._conversation.is_last_silent and cause != "idle"
+        is_silent = self._conversation.is_last_silent and cause not in ("idle", "resume")
         return None if is_silent else self._conversation.context()

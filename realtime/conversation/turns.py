@@ -1,9 +1,10 @@
 """Whose turn it is: events in, actions out. Sans-I/O, plain values.
 
 One answer at a time. What the user does decides: speech while the agent answers or is still being
-heard stops it (barge-in); the end of a turn starts an answer, at once or when the transcript is
-there; the client may ask for one, or cancel. The machine knows no audio and no text; it gives each
-answer its number, and whatever comes later under an older number is void.
+heard stops it (barge-in), and what was not heard follows if nothing was said after all; the end of
+a turn starts an answer, at once or when the transcript is there; the client may ask for one, or
+cancel. The machine knows no audio and no text; it gives each answer its number, and whatever comes
+later under an older number is void.
 
     idle --turn ended--> waiting --transcript--> answering --ended, stopped--> idle
     idle --turn ended (agents that hear), client asks--> answering
@@ -21,7 +22,7 @@ from typing import Final, Literal
 TRANSCRIPT_PATIENCE_S: Final = 20.0
 """A transcript that has not come by then never will."""
 
-Cause = Literal["turn", "client", "idle"]
+Cause = Literal["turn", "client", "idle", "resume"]
 StopReason = Literal["turn_detected", "client_cancelled"]
 
 
@@ -49,6 +50,14 @@ class StartAnswer:
 
     number: int
     cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAnswer:
+    """Go on with what was not heard of the answer `of`, under this number."""
+
+    number: int
+    of: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +92,15 @@ class TakeSilence:
     """The user has said nothing for `idle_s`: an answer to the silence follows."""
 
 
-Action = StartAnswer | StopAnswer | StopPlayout | RefuseCreate | RefuseCancel | TakeSilence
+Action = (
+    StartAnswer
+    | ResumeAnswer
+    | StopAnswer
+    | StopPlayout
+    | RefuseCreate
+    | RefuseCancel
+    | TakeSilence
+)
 
 
 class TurnMachine:
@@ -105,6 +122,9 @@ class TurnMachine:
         self._waiting: set[int] = set()
         self._waiting_since_s = 0.0
         self._is_owed = False
+        # The answer that speech has broken off, and the one that the active answer goes on with.
+        self._broken_off: int | None = None
+        self._resumed: int | None = None
         self._idle_since_s: float | None = None
 
     @property
@@ -144,20 +164,30 @@ class TurnMachine:
         # The user goes on: one answer to all of it follows the end of this turn. It is owed even if
         # this speech turns out to be a cough, where nothing of the other was heard.
         is_unheard = self._active is not None and self._heard != self._active
+        if self._heard is not None:
+            self._broken_off = self._heard
+        elif is_unheard and self._resumed is not None:
+            self._broken_off, is_unheard = self._resumed, False
         self._is_owed |= is_unheard or bool(self._waiting)
         self._waiting.clear()
         return self._stop("turn_detected")
 
     def on_speech_dropped(self) -> list[Action]:
-        """The speech under way will not become a turn (buffer cleared, or committed by hand)."""
+        """The speech under way will not become a turn."""
         self._is_user_speaking = False
+        return self._answer_if_due()
+
+    def on_committed(self) -> list[Action]:
+        """The client has made a turn by hand; it asks for an answer itself."""
+        self._is_user_speaking = False
+        self._broken_off = None
         return self._answer_if_due()
 
     def on_turn_ended(self, turn: int, now_s: float) -> list[Action]:
         """The user has finished a turn; its transcript, if one is made, comes under `turn`."""
         self._is_user_speaking = False
         if not self.settings.creates:
-            return []
+            return self._answer_if_due()
         if self.needs_transcript:
             self._waiting.add(turn)
             self._waiting_since_s = now_s
@@ -184,6 +214,7 @@ class TurnMachine:
 
     def on_cancel(self, number: int | None) -> list[Action]:
         """The client cancels the answer `number`; None: whatever is under way."""
+        self._broken_off = None
         if self._active is not None and number in (None, self._active):
             self._forget_turns()
             return self._stop("client_cancelled")
@@ -221,6 +252,7 @@ class TurnMachine:
         """Time passes. To be called several times a second."""
         if self._waiting and now_s - self._waiting_since_s >= TRANSCRIPT_PATIENCE_S:
             self._waiting.clear()
+            self._broken_off = None
             return self._answer_if_due()
         idle_s = self.settings.idle_s
         if idle_s is None or self._idle_since_s is None or not self.is_idle:
@@ -233,11 +265,17 @@ class TurnMachine:
     def _answer_if_due(self) -> list[Action]:
         """One answer to all that was said, once nothing is answered and all of it is known."""
         if not self.settings.creates:
-            # It may have been switched off since.
             self._forget_turns()
-        if self._active is not None or self._waiting or not self._is_owed:
+        if self._active is not None or self._waiting:
             return []
-        return [self._start("turn")]
+        if self._is_owed:
+            return [self._start("turn")]
+        if self._broken_off is not None and not self._is_user_speaking:
+            of = self._broken_off
+            number = self._start("resume").number
+            self._resumed = of
+            return [ResumeAnswer(number=number, of=of)]
+        return []
 
     def _start(self, cause: Cause) -> StartAnswer:
         assert self._active is None, "every caller has looked"
@@ -251,6 +289,7 @@ class TurnMachine:
         """What was said so far has its answer, or is to have none."""
         self._waiting.clear()
         self._is_owed = False
+        self._broken_off = self._resumed = None
 
     def _stop(self, reason: StopReason) -> list[Action]:
         """Silence first: that is what the user waits for."""

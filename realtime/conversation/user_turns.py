@@ -24,7 +24,7 @@ from realtime.agent.base import (
     TranscriptEvent,
 )
 from realtime.conversation.answer import Asked
-from realtime.conversation.endings import Ending, ending_of, finality
+from realtime.conversation.endings import Ending, ending_of, finality, says_nothing
 from realtime.conversation.endpointing import (
     SAMPLES_PER_MS,
     EndpointEvent,
@@ -338,7 +338,7 @@ class UserTurns:
                 self._outlet.event(TranscriptionFailed(item_id=item_id, error=fault))
         del self._transcripts[turn]
         self._settled.set()
-        self._watcher.on_transcript(turn, is_empty=not (part.text or "").strip())
+        self._watcher.on_transcript(turn, is_empty=says_nothing(part.text or ""))
 
     def _drop_speculation(self) -> None:
         if self._speculation is not None:

@@ -167,6 +167,7 @@ class ScriptedAgent:
     needs_transcript: bool = True
     can_transcribe: bool = True
     calls_tools: bool = True
+    can_recite: bool = True
     name: str = "scripted"
     spec: ModelSpec = field(default_factory=fake_spec)
     transcriptions: list[ScriptedTranscription] = field(default_factory=list)
@@ -190,6 +191,11 @@ class ScriptedAgent:
             one.say(self.answer, 0.5)
             one.end()
         return one
+
+    def reciting(self, text: str) -> ScriptedAgent | None:
+        if not self.can_recite:
+            return None
+        return replace(self, answer=text)
 
     async def close(self) -> None:
         self.is_closed = True

@@ -125,6 +125,21 @@ def tones(*units: str) -> np.ndarray:
     return np.concatenate([tone(unit) for unit in units])
 
 
+def test_what_is_recited_is_spoken_as_an_answer_is_and_asks_no_text_model():
+    async def scenario():
+        async with bench() as here:
+            reciting = here.agent.reciting("and four. Five, six.")
+            told = await read(reciting.reply(ASKED, PlayoutClock()))
+            assert written(told) == "and four. Five, six."
+            assert np.array_equal(spoken(told), tones("and four.", "Five, six."))
+            assert isinstance(told[-1], ReplyDone)
+            assert told[-1].reason == "stop"
+            assert here.text_model.n_opened == 0
+            assert reciting.spec is here.agent.spec
+
+    run(scenario)
+
+
 def test_an_answer_is_written_and_spoken_unit_by_unit():
     told, here = told_of(*text("Good mor", "ning. How are", " you today?"))
     assert written(told) == "Good morning. How are you today?"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from realtime.conversation.endings import ending_of, finality
+from realtime.conversation.endings import ending_of, finality, says_nothing
 
 WHOLE = [
     "What colour is the sky?",
@@ -54,6 +54,16 @@ ENDINGS = [
 def test_how_words_end(text, expected):
     assert ending_of(text, None) == expected
     assert ending_of(text, "en-GB") == expected
+
+
+@pytest.mark.parametrize("text", ["", "...", "Hm.", "Um, uh.", "Hmm?"])
+def test_a_mere_sound_says_nothing(text):
+    assert says_nothing(text)
+
+
+@pytest.mark.parametrize("text", ["Uh-huh.", "Mm-hmm.", "Um, why?", "No.", "Oh."])
+def test_but_a_word_does(text):
+    assert not says_nothing(text)
 
 
 @pytest.mark.parametrize(

@@ -491,6 +491,73 @@ def test_speech_stops_the_answer_at_once_and_only_what_was_heard_counts():
     run(scenario)
 
 
+async def broken_off(here, client, words):
+    """An answer of six words, stopped after two seconds by somebody who says `words`."""
+    reply = await speaking(here, client)
+    await heard(here, client, 2000)
+    here.agent.words = words
+    await client.turn()
+    return reply
+
+
+async def heard(here, client, milliseconds):
+    here.clock.now_s += milliseconds / 1000
+    response_id = client.events("response.created")[-1]["response"]["id"]
+    await client.send("output_audio.playout", response_id=response_id, heard_ms=milliseconds)
+    await client.settle()
+
+
+@pytest.mark.parametrize("words", ["", "Hmm."])
+def test_an_answer_goes_on_where_nothing_was_said_after_all(words):
+    async def scenario():
+        async with talk(ScriptedAgent(answer=None)) as here, here.client() as client:
+            reply = await broken_off(here, client, words)
+            await until(lambda: len(here.agent.replies) == 2)
+            assert reply.is_cancelled
+            stopped, resumed = await client.done(), await client.done()
+            assert [stopped["status"], resumed["status"]] == ["cancelled", "completed"]
+            assert stopped["output"][0]["content"][0]["transcript"] == "one two three four"
+            assert resumed["output"][0]["content"][0]["transcript"] == "five six"
+            assert client.frames(2)
+            here.agent.words, here.agent.answer = "And then?", "Seven."
+            here.clock.now_s += 5.0
+            await client.settle()
+            await client.turn()
+            await client.done()
+            assert "five six" in texts(here.agent.replies[-1].request)
+            assert "one two three four" in texts(here.agent.replies[-1].request)
+
+    run(scenario)
+
+
+def test_an_answer_that_was_interrupted_by_words_does_not_go_on():
+    async def scenario():
+        async with talk(ScriptedAgent(answer=None)) as here, here.client() as client:
+            await broken_off(here, client, "Stop.")
+            await until(lambda: len(here.agent.replies) == 2)
+            here.agent.replies[1].say("Good.", 0.2)
+            here.agent.replies[1].end()
+            assert (await client.done())["status"] == "cancelled"
+            assert (await client.done())["output"][0]["content"][0]["transcript"] == "Good."
+
+    run(scenario)
+
+
+def test_an_agent_that_cannot_recite_stays_silent():
+    async def scenario():
+        agent = ScriptedAgent(answer=None, can_recite=False)
+        async with talk(agent) as here, here.client() as client:
+            await broken_off(here, client, "")
+            await client.done()
+            await client.settle()
+            assert len(agent.replies) == 1
+            agent.words, agent.answer = "Go on.", "Five."
+            await client.turn()
+            assert (await client.done())["status"] == "completed"
+
+    run(scenario)
+
+
 def test_without_reports_the_estimate_counts():
     async def scenario():
         async with talk(ScriptedAgent(answer=None)) as here, here.client() as client:

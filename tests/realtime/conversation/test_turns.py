@@ -8,6 +8,7 @@ from realtime.conversation.turns import (
     TRANSCRIPT_PATIENCE_S,
     RefuseCancel,
     RefuseCreate,
+    ResumeAnswer,
     StartAnswer,
     StopAnswer,
     StopPlayout,
@@ -25,15 +26,19 @@ BY_TURN_1, BY_TURN_2 = (StartAnswer(number=n, cause="turn") for n in (1, 2))
 BY_CLIENT_1, BY_CLIENT_2 = (StartAnswer(number=n, cause="client") for n in (1, 2))
 BARGED_1 = StopAnswer(number=1, reason="turn_detected")
 CANCELLED_1 = StopAnswer(number=1, reason="client_cancelled")
-HUSH_1 = StopPlayout(number=1)
+BARGED_2 = StopAnswer(number=2, reason="turn_detected")
+CANCELLED_2 = StopAnswer(number=2, reason="client_cancelled")
+HUSH_1, HUSH_2 = StopPlayout(number=1), StopPlayout(number=2)
+RESUME_1, RESUME_1_AS_3 = ResumeAnswer(number=2, of=1), ResumeAnswer(number=3, of=1)
+RESUME_2_AS_3 = ResumeAnswer(number=3, of=2)
 
 
 def send(machine: TurnMachine, event: tuple, now_s: float = 0.0) -> list:
     match event:
         case ("speech",):
             return machine.on_speech_started(now_s)
-        case ("dropped",):
-            return machine.on_speech_dropped()
+        case ("dropped" | "committed" as how,):
+            return machine.on_committed() if how == "committed" else machine.on_speech_dropped()
         case ("turn", turn):
             return machine.on_turn_ended(turn, now_s)
         case ("transcript", turn, is_empty):
@@ -76,9 +81,45 @@ BY_TRANSCRIPT = {
         [SPEECH, TURN_1, WORDS_1, SPEECH, TURN_2, EMPTY_2],
         [BY_TURN_1, BARGED_1, BY_TURN_2],
     ),
-    "a cough while the agent is heard stops it for good": (
+    "a cough while the agent is heard stops it, and it goes on": (
         [SPEECH, TURN_1, WORDS_1, HEARD_1, SPEECH, TURN_2, EMPTY_2],
-        [BY_TURN_1, HUSH_1, BARGED_1],
+        [BY_TURN_1, HUSH_1, BARGED_1, RESUME_1],
+    ),
+    "a cough while the end of a complete answer is heard": (
+        [SPEECH, TURN_1, WORDS_1, HEARD_1, ENDED_1, SPEECH, TURN_2, EMPTY_2],
+        [BY_TURN_1, HUSH_1, RESUME_1],
+    ),
+    "words while the agent is heard stop it for good": (
+        [SPEECH, TURN_1, WORDS_1, HEARD_1, SPEECH, TURN_2, WORDS_2],
+        [BY_TURN_1, HUSH_1, BARGED_1, BY_TURN_2],
+    ),
+    "speech that is dropped while the agent is heard": (
+        [CREATE, HEARD_1, SPEECH, ("dropped",)],
+        [BY_CLIENT_1, HUSH_1, BARGED_1, RESUME_1],
+    ),
+    "a turn made by hand is the client's to answer": (
+        [CREATE, HEARD_1, SPEECH, ("committed",)],
+        [BY_CLIENT_1, HUSH_1, BARGED_1],
+    ),
+    "a cough, and another before the answer that goes on is heard": (
+        [CREATE, HEARD_1, SPEECH, TURN_1, EMPTY_1, SPEECH, TURN_2, EMPTY_2],
+        [BY_CLIENT_1, HUSH_1, BARGED_1, RESUME_1, BARGED_2, RESUME_1_AS_3],
+    ),
+    "a cough, and another while the rest is heard": (
+        [CREATE, HEARD_1, SPEECH, TURN_1, EMPTY_1, ("heard", 2), SPEECH, TURN_2, EMPTY_2],
+        [BY_CLIENT_1, HUSH_1, BARGED_1, RESUME_1, HUSH_2, BARGED_2, RESUME_2_AS_3],
+    ),
+    "a cough, and then a question": (
+        [CREATE, HEARD_1, SPEECH, TURN_1, SPEECH, EMPTY_1, TURN_2, WORDS_2],
+        [BY_CLIENT_1, HUSH_1, BARGED_1, BY_TURN_2],
+    ),
+    "who cancels wants no rest": (
+        [CREATE, HEARD_1, SPEECH, TURN_1, CANCEL, EMPTY_1],
+        [BY_CLIENT_1, HUSH_1, BARGED_1, BY_CLIENT_2, CANCELLED_2],
+    ),
+    "who asks for an answer wants no rest": (
+        [CREATE, HEARD_1, SPEECH, TURN_1, CREATE, EMPTY_1],
+        [BY_CLIENT_1, HUSH_1, BARGED_1, BY_CLIENT_2],
     ),
     "cancelling an answer that waits drops it, and says so": (
         [SPEECH, TURN_1, CANCEL, WORDS_1],
@@ -264,7 +305,7 @@ def test_speech_ends_the_wait_for_silence():
 
 NUMBERS = st.integers(1, 4)
 EVENTS = st.one_of(
-    st.sampled_from([SPEECH, ("dropped",), CREATE, CANCEL, ("tick",)]),
+    st.sampled_from([SPEECH, ("dropped",), ("committed",), CREATE, CANCEL, ("tick",)]),
     st.tuples(st.sampled_from(["turn", "cancel", "ended", "heard", "silent"]), NUMBERS),
     st.tuples(st.just("transcript"), NUMBERS, st.booleans()),
 )
@@ -286,7 +327,7 @@ class Model:
     def perform(self, event: tuple, actions: list) -> None:
         for action in actions:
             match action:
-                case StartAnswer(number=number):
+                case StartAnswer(number=number) | ResumeAnswer(number=number):
                     assert self.active is None, "two answers at once"
                     assert number == self.n_started + 1, "numbers name one answer each"
                     self.active = self.n_started = number
@@ -386,3 +427,24 @@ def test_nothing_that_was_said_stays_unanswered(interrupts, steps):
     while machine.active is not None:
         take(send(machine, ("ended", machine.active)))
     assert not unanswered
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(["cough", "playing", "ended", "tick"]), max_size=30))
+def test_what_coughs_break_off_is_said_to_its_end(steps):
+    """However often: an answer that was stopped by nothing goes on once all is quiet."""
+    machine = TurnMachine(TurnSettings(), needs_transcript=True)
+    play(machine, [CREATE, HEARD_1])
+    for turn, step in enumerate(steps):
+        match step:
+            case "cough":
+                actions = play(machine, [SPEECH, ("turn", turn), ("transcript", turn, True)])
+                assert isinstance(actions[-1], ResumeAnswer)
+            case "playing":
+                send(machine, ("heard", machine.active))
+            case "ended":
+                send(machine, ("ended", machine.active))
+                return
+            case "tick":
+                send(machine, ("tick",))
+        assert machine.active is not None

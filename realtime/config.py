@@ -81,7 +81,8 @@ class GatewayConfig:
         port: 0 takes a free one.
         max_sessions: sockets at once; more are refused before the upgrade.
         retry_after_s: what a refused client is told to wait.
-        max_message_bytes: a larger message closes the socket (1009).
+        max_message_bytes: a larger message closes the socket (1009), a larger request is refused.
+        max_audio_message_bytes: the same of conversations: a recording may come in one event.
         max_messages_per_s: sustained rate of one socket; an error warns, then it is closed (1008).
         message_burst: messages that may come at once.
         max_text_characters: of one response.
@@ -108,6 +109,7 @@ class GatewayConfig:
     max_sessions: int = 256
     retry_after_s: int = 2
     max_message_bytes: int = 1_048_576
+    max_audio_message_bytes: int = 8_388_608
     max_messages_per_s: float = 500.0
     message_burst: int = 1000
     max_text_characters: int = 20_000

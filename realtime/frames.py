@@ -21,6 +21,12 @@ HEADER_BYTES: Final = HEADER.size
 KIND_AUDIO: Final = 1
 CODEC_IDS: Final[dict[AudioCodec, int]] = {"opus": 1, "pcm16": 2, "pcmu": 3, "pcma": 4}
 CODECS: Final[dict[int, AudioCodec]] = {number: codec for codec, number in CODEC_IDS.items()}
+MEDIA_TYPES: Final[dict[AudioCodec, str]] = {
+    "opus": "audio/opus",
+    "pcm16": "audio/pcm",
+    "pcmu": "audio/pcmu",
+    "pcma": "audio/pcma",
+}
 PCM16_BYTES: Final = 2
 G711_RATE_HZ: Final = 8000
 

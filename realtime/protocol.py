@@ -235,7 +235,13 @@ def _is_id(value: str) -> bool:
 
 
 def _has_lone_surrogate(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _lone_surrogate_path(message: dict[str, object]) -> str | None:

@@ -158,7 +158,7 @@ def _uvicorn_config(app: Starlette, config: GatewayConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         ws=SpeechSocketProtocol,
-        ws_max_size=config.max_message_bytes,
+        ws_max_size=max(config.max_message_bytes, config.max_audio_message_bytes),
         ws_ping_interval=config.ping_interval_s,
         ws_ping_timeout=config.ping_interval_s,
         # Opus does not compress, and a compressor a socket costs memory and time.

@@ -22,6 +22,7 @@ from realtime.protocol import (
     CLOSE_INTERNAL,
     CLOSE_NORMAL,
     CLOSE_POLICY,
+    CLOSE_TOO_BIG,
     CLOSE_TRY_AGAIN,
 )
 from realtime.send_queue import SendQueue
@@ -83,6 +84,7 @@ class SocketLink:
         form: that messages to the client take.
         may_be_silent: a client that sends nothing is not sent away.
         lasts_s: longest time that it is served.
+        max_message_bytes: a larger message ends the session; None: as configured.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class SocketLink:
         *,
         may_be_silent: bool = False,
         lasts_s: float = math.inf,
+        max_message_bytes: int | None = None,
     ) -> None:
         self._name = name
         self._socket = socket
@@ -106,6 +109,7 @@ class SocketLink:
         self.outlet = Outlet(self.queue, gateway.metrics, form or ParleyForm())
         self._opened_s = self._active_s = self._clock()
         self._lasts_s = lasts_s
+        self._max_message_bytes = max_message_bytes or self._config.max_message_bytes
         self._has_spoken = self._may_be_silent = may_be_silent
         self._bucket = TokenBucket(
             rate_per_s=self._config.max_messages_per_s,
@@ -153,12 +157,21 @@ class SocketLink:
             self._count_message()
             text = message.get("text")
             if text is not None:
+                self._check_size(len(text))
                 self._handler.on_text(text)
             else:
-                self._handler.on_bytes(message.get("bytes") or b"")
+                payload = message.get("bytes") or b""
+                self._check_size(len(payload))
+                self._handler.on_bytes(payload)
             n_messages += 1
             if n_messages % FAIR_MESSAGES == 0:
                 await asyncio.sleep(0)
+
+    def _check_size(self, n_bytes: int) -> None:
+        """What is larger than any lane takes has been refused below, while it came."""
+        if n_bytes > self._max_message_bytes:
+            limit = f"the limit is {self._max_message_bytes}"
+            raise SessionEndError(CLOSE_TOO_BIG, f"a message of {n_bytes} bytes; {limit}")
 
     def _count_message(self) -> None:
         n_left = self._bucket.take(self._clock())

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from realtime.audio.g711 import G711
 from realtime.audio.opus import OpusDecoder
 from realtime.errors import ProtocolError
 from realtime.events import OutputAudioDone, OutputAudioStarted
@@ -134,10 +135,15 @@ class ReceivedAudio:
     def _samples(self, payload: bytes) -> Pcm:
         if self._decoder is not None:
             return self._decoder.decode(payload)
-        pcm16 = np.frombuffer(payload, dtype="<i2")
+        codec = self.started.codec
+        if codec == "pcmu" or codec == "pcma":
+            pcm16 = G711[codec].decode(payload)
+        else:
+            pcm16 = np.frombuffer(payload, dtype="<i2")
         return pcm16.astype(np.float32) * np.float32(_PCM16_SCALE)
 
     def _duration_s(self, frame: AudioFrame) -> float:
         if self._is_opus:
             return self.started.packet_ms / 1000.0
-        return len(frame.payload) / PCM16_BYTES / self.started.sample_rate_hz
+        n_bytes = PCM16_BYTES if self.started.codec == "pcm16" else 1
+        return len(frame.payload) / n_bytes / self.started.sample_rate_hz

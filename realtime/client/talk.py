@@ -47,6 +47,7 @@ from realtime.conversation.protocol import (
 from realtime.errors import ProtocolError
 from realtime.events import BaseClientEvent, ErrorEvent, OutputAudioDone, OutputAudioStarted
 from realtime.frames import (
+    MEDIA_TYPES,
     AudioCodec,
     AudioFrame,
     encode_audio_frame,
@@ -372,10 +373,12 @@ def _session(
     rate_hz: int, sent_codec: AudioCodec, codec: AudioCodec, instructions: str | None
 ) -> ConversationPatch:
     given: dict[str, Any] = {} if instructions is None else {"instructions": instructions}
-    sent = {"type": "audio/pcm", "rate": rate_hz}
+    sent: dict[str, Any] = {"type": MEDIA_TYPES[sent_codec]}
+    if sent_codec == "pcm16":
+        sent["rate"] = rate_hz
     given["audio"] = {
-        "input": {"format": {"type": "audio/opus"} if sent_codec == "opus" else sent},
-        "output": {"format": {"type": "audio/opus" if codec == "opus" else "audio/pcm"}},
+        "input": {"format": sent},
+        "output": {"format": {"type": MEDIA_TYPES[codec]}},
     }
     return ConversationPatch.model_validate(given)
 

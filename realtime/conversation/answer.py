@@ -175,9 +175,7 @@ class Answer:
 
     async def _run(self, items: Callable[[], Awaitable[Context | None]]) -> None:
         try:
-            context = await items()
-            if context is not None:
-                await self._answer(context)
+            await self._answer(items)
             if not self.is_done:
                 self._end(*self._outcome())
         finally:
@@ -216,10 +214,13 @@ class Answer:
 
     # Its life.
 
-    async def _answer(self, items: Context) -> None:
-        self._begun_s = self._clock()
+    async def _answer(self, items: Callable[[], Awaitable[Context | None]]) -> None:
         try:
-            self._reply = self._agent.reply(self._request(items), self.playout)
+            context = await items()
+            if context is None:
+                return
+            self._begun_s = self._clock()
+            self._reply = self._agent.reply(self._request(context), self.playout)
             if self._is_paused:
                 self._reply.set_paused(True)
             while (event := await self._reply.next_event()) is not None:

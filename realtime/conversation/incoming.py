@@ -14,7 +14,8 @@ from realtime.protocol import CLOSE_POLICY
 from realtime.socket_link import SessionEndError
 
 MAX_EVENTS: Final = 2000
-MAX_AUDIO_BYTES: Final = 4_194_304
+MAX_AUDIO_BYTES: Final = 6_291_456
+"""As much as one message can hold as base64: two minutes of PCM16 at 24 kHz."""
 JOINED_BYTES: Final = 8192
 """Samples that wait are joined up to so much: what they cost does not depend on how they came."""
 

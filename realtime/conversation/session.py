@@ -99,6 +99,7 @@ class ConversationSession:
             manners.form,
             may_be_silent=manners.may_be_silent,
             lasts_s=gateway.config.max_session_s,
+            max_message_bytes=gateway.config.max_audio_message_bytes,
         )
         self._gateway = gateway
         self._clock = gateway.clock

@@ -34,19 +34,13 @@ from realtime.conversation.protocol import (
 from realtime.conversation.turns import TurnSettings
 from realtime.errors import ProtocolError
 from realtime.events import OutputPatch, SessionPatch
-from realtime.frames import G711_RATE_HZ, AudioCodec
+from realtime.frames import G711_RATE_HZ, MEDIA_TYPES, AudioCodec
 from realtime.settings import SpeechSettings, merge_settings, output_in_force, session_info
 
 DEFAULT_INPUT_RATE_HZ: Final = 24000
 DEFAULT_INPUT: Final = AudioFormat(type="audio/pcm", rate=DEFAULT_INPUT_RATE_HZ)
 DEFAULT_TRANSCRIBING: Final = Transcribing()
-CODECS: Final[dict[str, AudioCodec]] = {
-    "audio/opus": "opus",
-    "audio/pcm": "pcm16",
-    "audio/pcmu": "pcmu",
-    "audio/pcma": "pcma",
-}
-FORMATS: Final = {codec: kind for kind, codec in CODECS.items()}
+CODECS: Final[dict[str, AudioCodec]] = {kind: codec for codec, kind in MEDIA_TYPES.items()}
 UNFINISHED_MS: Final = {"low": 8000, "medium": 4000, "auto": 2000, "high": 1500}
 """Longest silence within a turn that does not sound finished, by eagerness."""
 SPEECH_FIELDS: Final = {"voice": "audio.output.voice", "output": "audio.output.format"}
@@ -174,6 +168,7 @@ def conversation_info(
 ) -> ConversationInfo:
     """A session as clients see it; `expires_at` in seconds since 1970."""
     spoken = session_info(session_id, settings.speech, spec, config)
+    limits = {"max_message_bytes": config.max_audio_message_bytes}
     return ConversationInfo(
         id=session_id,
         model=settings.speech.model,
@@ -192,7 +187,7 @@ def conversation_info(
             ),
             output=spoken_audio(settings, spec, config).output,
         ),
-        limits=spoken.limits,
+        limits=spoken.limits.model_copy(update=limits),
         expires_at=expires_at,
         kept=settings.kept,
     )
@@ -204,7 +199,7 @@ def spoken_audio(
     """What is spoken, as clients see it."""
     output = output_in_force(settings.speech.output, spec, config)
     form = AudioFormat.model_construct(
-        type=FORMATS[output.codec],
+        type=MEDIA_TYPES[output.codec],
         rate=output.sample_rate_hz,
         bitrate_bps=output.bitrate_bps,
         complexity=output.complexity,

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from realtime.agent.vad import SileroDetector, load_vad
 from realtime.audio.coder import pcm16_bytes
+from realtime.audio.g711 import G711
 from realtime.audio.opus import OpusEncoder
 from realtime.audio.resample import Resampler
 from realtime.protocol import REALTIME_PATH, SUBPROTOCOL
@@ -191,9 +192,12 @@ def test_case_big_append():
 
     async def scenario():
         async with talk() as here, here.client() as client:
-            assert client.session["limits"]["max_message_bytes"] == 1_048_576
+            limit = client.session["limits"]["max_message_bytes"]
+            assert limit == 8_388_608
             await append_big(client)
-            assert (await closed(client))[0] == 1009
+            code, reason = await closed(client)
+            assert code == 1009
+            assert str(limit) in reason
 
     async def append_big(client):
         try:
@@ -598,5 +602,64 @@ def test_a_stop_waits_for_the_answer_and_begins_none():
             assert (await client.done())["status"] == "completed"
             assert (await closed(client))[0] == 1001
             await stopping
+
+    run(scenario)
+
+
+# G.711, and what else the openai lane has.
+
+
+@pytest.mark.parametrize("law", ["pcmu", "pcma"])
+def test_g711_both_ways(law):
+    async def scenario():
+        form = {"type": f"audio/{law}"}
+        audio = {"input": {"format": form, "turn_detection": None}, "output": {"format": form}}
+        loud = np.full(4000, LOUD, np.float32)
+        payload = G711[law].encode(np.frombuffer(pcm16_bytes(loud), "<i2"))
+        async with talk() as here, here.client(audio=audio) as client:
+            assert client.session["audio"]["output"]["format"]["rate"] == 8000
+            await client.send_frame(law, payload[:2000])
+            await append(client, payload[2000:])
+            pcm = await committed(client, here)
+            assert len(pcm) == 8000
+            assert np.abs(pcm[100:-100] - LOUD).max() < 0.02
+            await client.send("response.create")
+            started = await client.until_event("response.output_audio.started")
+            assert (started["codec"], started["sample_rate_hz"]) == (law, 8000)
+            audio_done = await client.until_event("response.output_audio.done")
+            frames = client.frames(1)
+            assert {frame.codec for frame in frames} == {law}
+            assert sum(len(frame.payload) for frame in frames) == audio_done["n_samples"] == 4000
+
+    run(scenario)
+
+
+def test_an_answer_aside_has_frames_of_its_own():
+    async def scenario():
+        agent = ScriptedAgent(answer=None)
+        async with talk(agent) as here, here.client() as client:
+            await client.send("response.create")
+            await client.send("response.create", response={"conversation": "none", "input": []})
+            await until(lambda: len(agent.replies) == 2)
+            for reply in agent.replies:
+                reply.say("One of two.", 0.3)
+                reply.end()
+            done = [await client.done(), await client.done()]
+            assert {one["conversation_id"] is None for one in done} == {True, False}
+            for response in done:
+                assert len(client.frames(response["number"])) >= 15
+
+    run(scenario)
+
+
+def test_audio_right_behind_an_update_is_read_in_its_form():
+    async def scenario():
+        async with talk() as here, here.client(audio=talk_at(16000)) as client:
+            await client.send("session.update", session={"audio": talk_at(48000)})
+            await client.send_frame("pcm16", bytes(2 * 48_000))
+            await client.until_event("session.updated")
+            await client.hear((LOUD, 320))
+            pcm = await committed(client, here)
+            assert len(pcm) == 16_000 + round(16 * 320 / 3)
 
     run(scenario)

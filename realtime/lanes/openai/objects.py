@@ -60,7 +60,7 @@ def response_object(info: AnswerInfo) -> Json:
         "conversation_id": info.conversation_id,
         "output_modalities": info.output_modalities,
         "max_output_tokens": info.max_output_tokens,
-        "audio": None if spoken is None else {"output": _spoken(spoken.output, info.kept)},
+        "audio": None if spoken is None else {"output": _spoken_once(spoken.output, info.kept)},
         "usage": None if info.usage is None else usage_object(info.usage),
         "metadata": info.metadata,
     }
@@ -125,6 +125,13 @@ def _output(info: ConversationInfo) -> Json:
 def _spoken(spoken: SpokenInfo, kept: Kept) -> Json:
     # The client's own name of the voice, where it has one.
     return {"format": _format(spoken.format), "voice": kept.get("voice") or spoken.voice}
+
+
+def _spoken_once(spoken: SpokenInfo, kept: Kept) -> Json:
+    """The same for a response, where a voice is a name in any case."""
+    known = _spoken(spoken, kept)
+    voice = known["voice"]
+    return known | {"voice": voice["id"] if isinstance(voice, dict) else voice}
 
 
 def _format(form: AudioFormat) -> Json:

@@ -7,18 +7,23 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
+import pytest
 from openai.types.realtime import RealtimeServerEvent
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from realtime.audio.coder import pcm16_bytes
 from realtime.protocol import REALTIME_PATH
 from tests.realtime.talk_harness import LOUD, Talk
 
-SERVER_EVENTS: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
+SERVER_EVENTS: dict[str, type[BaseModel]] = {
+    get_args(event.model_fields["type"].annotation)[0]: event
+    for event in get_args(get_args(RealtimeServerEvent)[0])
+}
 SESSION_EXTRAS = {"id", "object", "expires_at"}
 """Of a session: in the published description, but not in the package's type of these events."""
 MAX_DELTA_MS = 200
@@ -27,8 +32,9 @@ MAX_DELTA_MS = 200
 def checked(message: str) -> dict[str, Any]:
     """The event in a message, if a strict client could read all of it."""
     event = json.loads(message)
-    model = SERVER_EVENTS.validate_json(message, strict=True)
-    assert model.event_id
+    assert event["type"] in SERVER_EVENTS, event["type"]
+    model = SERVER_EVENTS[event["type"]].model_validate_json(message, strict=True)
+    assert event["event_id"]
     extras = dict(_extras(model, event["type"]))
     session = f"{event['type']}.session"
     assert extras.pop(session, SESSION_EXTRAS) == SESSION_EXTRAS
@@ -150,6 +156,19 @@ class GaClient:
     def events(self, kind: str) -> list[dict[str, Any]]:
         """All events of a type."""
         return [event for event in self.log if event["type"] == kind]
+
+
+async def closed(client: GaClient) -> tuple[int, str]:
+    """How the server closes the socket, whatever comes before."""
+
+    async def read_on() -> None:
+        while True:
+            await client.next()
+
+    with pytest.raises(ConnectionClosed) as caught:
+        await read_on()
+    assert caught.value.rcvd is not None, "the connection broke without a close"
+    return caught.value.rcvd.code, caught.value.rcvd.reason
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ import base64
 import numpy as np
 import pytest
 
-from realtime.agent.base import Message
+from realtime.agent.base import Message, StageFailed
 from realtime.audio.coder import pcm16_bytes
 from tests.realtime.harness import run, until
 from tests.realtime.lanes.ga_client import ga_client
@@ -303,6 +303,24 @@ def test_given_items_and_references_are_answered_instead_of_the_conversation():
             bad = {"type": "message", "role": "user", "content": [{"type": "input_text"}]}
             error = await client.refused("response.create", response={"input": [given[0], bad]})
             assert error["param"] == "response.input.1.content.0.text"
+
+    run(scenario)
+
+
+def test_given_audio_that_cannot_be_made_out_fails_the_response():
+    async def scenario():
+        agent = ScriptedAgent(words=None)
+        async with talk(agent) as here, ga_client(here) as client:
+            payload = pcm16_bytes(np.full(12_000, LOUD, np.float32))
+            heard = {"type": "input_audio", "audio": base64.b64encode(payload).decode()}
+            given = [{"type": "message", "role": "user", "content": [heard]}]
+            await client.send("response.create", response={"input": given})
+            await until(lambda: agent.transcriptions)
+            fault = StageFailed(stage="transcriber", code="model_error", message="noise")
+            agent.transcriptions[0].put(fault)
+            response = await client.done()
+            assert response["status_details"]["error"]["code"] == "model_error"
+            assert client.types() == [*BEGUN, "response.done"]
 
     run(scenario)
 

@@ -414,3 +414,24 @@ def test_semantic_vad_with_its_eagerness():
             }
 
     run(scenario)
+
+
+def test_silence_is_a_turn_after_the_idle_timeout():
+    async def scenario():
+        vad = {"type": "server_vad", "idle_timeout_ms": 5000}
+        async with talk() as here, ga_client(here) as client:
+            await client.update(audio={"input": {"turn_detection": vad}})
+            await client.turn()
+            await client.done()
+            await client.settle()
+            client.log.clear()
+            here.clock.now_s += 2.0
+            await client.settle()
+            while not client.events("input_audio_buffer.timeout_triggered"):
+                here.clock.now_s += 1.0
+                await client.settle()
+            await client.done()
+            wanted = ["input_audio_buffer.timeout_triggered", "input_audio_buffer.committed"]
+            assert client.types("error") == [*wanted, *WRITTEN, *BEGUN, *SPOKEN, "response.done"]
+
+    run(scenario)

@@ -2,13 +2,14 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser check audit bench bench-converse clean
+.PHONY: help serve test test-browser check check-clients audit bench bench-converse clean
 
 HOST ?= 127.0.0.1
 PORT ?= 8765
 MODEL ?= pico
 PYTHON ?= python3
 VENV ?= .venv
+CLIENTS_VENV ?= $(VENV)-clients
 # Index that holds the torch build to take, e.g. PyTorch's own CPU index. Empty: pip's configuration.
 TORCH_INDEX ?=
 SERVE_ARGS ?=
@@ -45,7 +46,11 @@ check: $(VENV)/.stamp-dev ## lint, format, types, import contracts
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-audit: $(VENV)/bin/python ## known vulnerabilities of the pinned packages; asks pypi.org
+check-clients: $(VENV)/.stamp-test $(CLIENTS_VENV)/.stamp ## talk to it through pipecat and LiveKit agents
+	@OMP_NUM_THREADS=1 PARLEY_CLIENTS_PYTHON=$(abspath $(CLIENTS_VENV))/bin/python \
+	  $(VENV)/bin/python -m pytest tests/clients/frameworks $(PYTEST_ARGS)
+
+audit: $(VENV)/bin/python ## known vulnerabilities of the pinned packages, as the index tells them
 	@$(VENV)/bin/python .ci/audit.py constraints.txt
 
 bench: $(VENV)/.stamp-run ## measure this machine: a table here, JSON under bench-results/
@@ -55,7 +60,7 @@ bench-converse: $(VENV)/.stamp-run ## measure a conversation: first sound by sta
 	@$(VENV)/bin/python -m loadtest.bench.converse $(BENCH_ARGS)
 
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis bench-results test-artifacts
+	rm -rf $(VENV) $(CLIENTS_VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis bench-results test-artifacts
 
 # What each target installs. A stamp is older than pyproject.toml or constraints.txt: install again.
 
@@ -108,4 +113,11 @@ $(VENV)/.stamp-test: $(VENV)/.stamp-run tests/parity/oracles/qwen.txt
 $(VENV)/.stamp-dev: $(VENV)/.stamp-test
 	@echo "Installing the checkers"
 	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice,test,dev]"
+	@touch $@
+
+# An environment of its own: these clients and Parley's pins exclude each other.
+$(CLIENTS_VENV)/.stamp: tests/clients/requirements.txt | $(VENV)/bin/python
+	@echo "Installing pipecat and LiveKit agents into $(CLIENTS_VENV) (750 MB)"
+	@$(PYTHON) -m venv $(CLIENTS_VENV)
+	@$(CLIENTS_VENV)/bin/python -m pip --disable-pip-version-check install -q -r tests/clients/requirements.txt
 	@touch $@

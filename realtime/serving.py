@@ -118,17 +118,20 @@ def serve(
     ] = False,
     max_per_key: Annotated[
         int | None,
-        typer.Option(min=1, help="Requests and sockets of one key.", rich_help_panel=_ACCESS),
+        typer.Option(
+            min=1, help="Requests and sockets of one key at once.", rich_help_panel=_ACCESS
+        ),
     ] = None,
     max_per_address: Annotated[
         int | None,
         typer.Option(min=1, help="The same of one address.", rich_help_panel=_ACCESS),
     ] = None,
     max_session_s: Annotated[
-        float, typer.Option(help="Longest conversation.", rich_help_panel=_ACCESS)
+        float, typer.Option(help="Longest session, in seconds.", rich_help_panel=_ACCESS)
     ] = 3600.0,
     idle_s: Annotated[
-        float, typer.Option(help="A socket that says nothing goes.", rich_help_panel=_ACCESS)
+        float,
+        typer.Option(help="Seconds until a silent socket is closed.", rich_help_panel=_ACCESS),
     ] = 60.0,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificate in PEM form.", rich_help_panel=_ACCESS)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
 from torch import Tensor
 
-from models.checkpoint import Config
+from models.checkpoint import Config, read_config
 from models.errors import WeightError
 from models.layers.rotary import Rotary
 from models.layers.transformer import LLAMA, BlockStyle, Decoder
@@ -108,9 +109,22 @@ def llama_config(config: Config, *, max_positions: int, style: BlockStyle = LLAM
     )
 
 
+QWEN_WORDS: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""How Qwen2's tokenizer parts words. Source: `transformers` 5, `tokenization_qwen2.py`."""
+
+
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The text tokenizer of a checkpoint. Raises: `WeightError`."""
+    """The text tokenizer of a checkpoint: `tokenizer.json`, or `vocab.json` and `merges.txt`.
+
+    Raises:
+        WeightError: the files are missing or damaged.
+    """
     path = folder / "tokenizer.json"
+    if not path.is_file() and (folder / "vocab.json").is_file():
+        return _qwen_tokenizer(folder)
     if not path.is_file():
         raise WeightError(f"{path} is missing; fetch the checkpoint's files again")
     try:
@@ -118,6 +132,32 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     # The library raises bare exceptions.
     except Exception as error:
         raise WeightError(f"{path} is damaged: {error}") from error
+
+
+def _qwen_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of checkpoints that keep it in the older files of Qwen2."""
+    try:
+        model = BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    # The library raises bare exceptions.
+    except Exception as error:
+        raise WeightError(f"vocab.json or merges.txt in {folder} is damaged: {error}") from error
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.NFC()
+    words = pre_tokenizers.Split(Regex(QWEN_WORDS), "isolated")
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, letters])
+    tokenizer.decoder = decoders.ByteLevel()
+    added = read_config(folder / "tokenizer_config.json").part("added_tokens_decoder")
+    for idx in sorted(added.values, key=int):
+        token = added.part(idx)
+        content = token.text("content")
+        if token.flag("special"):
+            tokenizer.add_special_tokens([content])
+        else:
+            tokenizer.add_tokens([content])
+        if tokenizer.token_to_id(content) != int(idx):
+            raise WeightError(f"tokenizer_config.json puts {content!r} at {idx}, behind a gap")
+    return tokenizer
 
 
 def make_decoder(config: LlamaConfig) -> Decoder:

@@ -163,15 +163,15 @@ def _load_smollm(folder: Path | None) -> SpeechModel:
     return model.load(folder)
 
 
-def _published(name: str, *, wants: str) -> _Family:
-    """A family whose weights are published elsewhere: `models.<name>.model` reads a folder."""
+def _published(package: str, *, wants: str) -> _Family:
+    """A family whose weights are published elsewhere: `models.<package>.model` reads a folder."""
 
     def module() -> ModuleType:
-        return import_module(f"models.{name}.model")
+        return import_module(f"models.{package}.model")
 
     def of(folder: Path | None) -> Path:
         if folder is None:
-            message = f"{name} has no weights in the package: name the folder of {wants}"
+            message = f"{package} has no weights in the package: name the folder of {wants}"
             raise WeightError(message)
         return folder
 
@@ -244,6 +244,11 @@ _FAMILIES = {
     ),
     "csm": _published(
         "csm", wants="a CSM checkpoint: config.json, model.safetensors, tokenizer.json"
+    ),
+    "qwen3-tts": _published(
+        "qwen3_tts",
+        wants="a Qwen3-TTS 12 Hz CustomVoice or VoiceDesign checkpoint: config.json, "
+        "model.safetensors, tokenizer files, speech_tokenizer/",
     ),
     **{
         name: _Family(spec=partial(_toy_spec, name), load=partial(_load_toy, name), runs_on=runs_on)

@@ -17,14 +17,16 @@ from realtime.client.speech import SpeechClient
 from realtime.events import ResponsePatch
 from tests.models.csm import tiny as csm
 from tests.models.orpheus import tiny as orpheus
+from tests.models.qwen3_tts import tiny as qwen3_tts
 
 pytestmark = pytest.mark.slow
 
 FAMILIES: dict[str, Callable[[Path], Path]] = {
     "orpheus": orpheus.make_checkpoint,
     "csm": csm.make_checkpoint,
+    "qwen3-tts": qwen3_tts.make_checkpoint,
 }
-SAMPLES_PER_FRAME = {"orpheus": 2048, "csm": 1920}
+SAMPLES_PER_FRAME = {"orpheus": 2048, "csm": 1920, "qwen3-tts": 1920}
 PATIENCE_S = 60.0
 SECONDS = 3.0
 

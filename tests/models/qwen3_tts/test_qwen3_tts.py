@@ -1,0 +1,211 @@
+"""Qwen3-TTS: what a checkpoint must hold, how prompts open, and where the text goes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+
+from models.base import TextFeed
+from models.errors import PlanError, WeightError
+from models.hugging_face import read_tokenizer
+from models.qwen3_tts.model import QwenTtsModel, load
+from models.registry import read_spec
+from models.spec import PlanRequest
+from tests.models.qwen3_tts.tiny import make_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("qwen3_tts"))
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint) -> QwenTtsModel:
+    return load(checkpoint)
+
+
+@pytest.fixture
+def folder(checkpoint, tmp_path) -> Path:
+    """A copy to be spoilt."""
+    return Path(shutil.copytree(checkpoint, tmp_path / "copy"))
+
+
+def change_config(path: Path, change) -> None:
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+
+
+def test_the_facts_come_from_the_files(checkpoint, model):
+    spec = read_spec(checkpoint)
+    assert spec == model.spec
+    assert spec.voices == ("vivian", "dylan", "ryan")
+    assert spec.languages == ("auto", "chinese", "english")
+    assert spec.text_capacity > 0
+    assert spec.frame.samples_per_frame == 1920
+    assert spec.depth is not None
+    assert (spec.backbone.head_dim, spec.depth.head_dim) == (16, 12)
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (lambda c: c["talker_config"].pop("codec_bos_id"), r"talker_config\.codec_bos_id"),
+        (lambda c: c.pop("tts_pad_token_id"), "tts_pad_token_id"),
+        (
+            lambda c: c["talker_config"].update(num_code_groups=16),
+            "num_code_groups = 16, must be 8",
+        ),
+        (
+            lambda c: c["talker_config"]["code_predictor_config"].pop("head_dim"),
+            r"talker_config\.code_predictor_config\.head_dim",
+        ),
+        (lambda c: c.update(tts_model_type="base"), "is a Base checkpoint"),
+    ],
+)
+def test_what_is_absent_or_contradicts_is_named(folder, change, shown):
+    change_config(folder / "config.json", change)
+    with pytest.raises(WeightError, match=shown):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (lambda t: t.pop("talker.codec_head.weight"), r"talker\.codec_head\.weight is missing"),
+        (
+            lambda t: t.pop("talker.code_predictor.lm_head.3.weight"),
+            r"code_predictor\.lm_head\.3\.weight is missing",
+        ),
+        (
+            lambda t: t.pop("talker.model.layers.0.self_attn.q_norm.weight"),
+            r"lacks talker\.model\.layers\.0\.self_attn\.q_norm",
+        ),
+        (lambda t: t.update({"stray": torch.ones(1)}), "stray"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(folder, change, shown):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(WeightError, match=shown):
+        load(folder)
+
+
+def test_codec_weights_that_do_not_fit_are_named(folder):
+    path = folder / "speech_tokenizer" / "model.safetensors"
+    tensors = load_file(path)
+    tensors.pop("decoder.pre_conv.conv.weight")
+    save_file(tensors, path)
+    with pytest.raises(WeightError, match=r"missing: pre_conv\.conv\.weight"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (PlanRequest(text=" "), "empty_text"),
+        (PlanRequest(text="hi", voice="tara"), "unknown_voice"),
+        (PlanRequest(text="hi", language="klingon"), "unsupported_language"),
+        (PlanRequest(text="x" * 2100), "prompt_too_long"),
+        (PlanRequest(text="hi", options={"instructions": "x" * 4100}), "prompt_too_long"),
+    ],
+)
+def test_requests_that_cannot_be_served(model, request_, code):
+    with pytest.raises(PlanError) as caught:
+        model.plan(request_)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("voice", "language", "said"),
+    [
+        ("vivian", "auto", [171, 172, 173, 264, 164]),
+        ("vivian", "english", [170, 172, 75, 173, 264, 164]),
+        ("dylan", "english", [170, 172, 75, 173, 265, 164]),
+        ("dylan", "auto", [170, 172, 76, 173, 265, 164]),
+        ("dylan", "chinese", [170, 172, 76, 173, 265, 164]),
+    ],
+)
+def test_language_and_speaker_stand_before_the_text(model, voice, language, said):
+    """A speaker of a dialect speaks it where Chinese is asked for, or nothing."""
+    config = model.config
+    ids = model.plan(PlanRequest(text="hi", voice=voice, language=language)).ids
+    n_role = 3
+    assert ids[n_role:, 1].tolist() == [*said, config.marks.bos]
+    padding = [config.tts_pad] * (len(said) - 1)
+    first = model.tokenizer.encode("h").ids
+    assert ids[n_role:, 0].tolist() == [*padding, config.tts_bos, *first]
+    assert (ids[:n_role, 1] == config.no_code(0)).all()
+
+
+def test_each_row_takes_an_id_of_text_then_the_end_then_padding(model):
+    config = model.config
+    row = torch.full((5, model.spec.n_columns), 3)
+    state = torch.tensor([[0, step] for step in (0, 1, 2, 3, 2)])
+    feed = TextFeed(
+        ids=torch.tensor([[11, 12, 0, 0]]).repeat(5, 1),
+        n_ids=torch.full((5,), 2),
+        is_final=torch.tensor([True, True, True, True, False]),
+    )
+    step = model.advance(state, row, feed)
+    assert step.rows[:4, 0].tolist() == [11, 12, config.tts_eos, config.tts_pad]
+    assert step.is_starved.tolist() == [False, False, False, False, True]
+    assert step.emits.all()
+
+
+def test_the_end_is_not_drawn_in_the_first_two_rows(model):
+    eos = model.config.marks.eos
+    logits = [torch.zeros(3, model.config.talker.n_ids)]
+    feed = TextFeed(
+        ids=torch.zeros(3, 1).long(), n_ids=torch.zeros(3).long(), is_final=torch.ones(3).bool()
+    )
+    (constrained,) = model.constrain(torch.tensor([[0, 0], [0, 1], [0, 2]]), logits, feed)
+    assert constrained[:, eos].isfinite().tolist() == [False, False, True]
+    row = torch.full((1, model.spec.n_columns), 3)
+    row[0, 1] = eos
+    one = TextFeed(ids=feed.ids[:1], n_ids=feed.n_ids[:1], is_final=feed.is_final[:1])
+    end = model.advance(torch.tensor([[0, 5]]), row, one)
+    assert end.is_finished.all()
+    assert not end.emits.any()
+
+
+def test_the_older_tokenizer_files_part_text_as_transformers_does(tmp_path):
+    """The published folders have no tokenizer.json."""
+    from transformers import Qwen2Tokenizer
+    from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
+
+    from models.hugging_face import QWEN_WORDS
+
+    assert QWEN_WORDS.replace("\\", "") == PRETOKENIZE_REGEX.replace("\\", "")
+    letters = {chr(code): n for n, code in enumerate([*range(33, 127), 0x120, 0x10A])}
+    pairs = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "hello")]
+    vocab = {**letters, **{"".join(pair): len(letters) + n for n, pair in enumerate(pairs)}}
+    vocab["<|endoftext|>"] = len(vocab)
+    merges = [" ".join(pair) for pair in pairs]
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges))
+    marks = {str(len(vocab)): "<|im_start|>", str(len(vocab) + 1): "<|im_end|>"}
+    added = {n: {"content": content, "special": True} for n, content in marks.items()}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+    ours = read_tokenizer(tmp_path)
+    theirs = Qwen2Tokenizer(vocab=vocab, merges=pairs, unk_token=None)
+    theirs.add_special_tokens({"additional_special_tokens": list(marks.values())})
+    for text in ("hello hello", "<|im_start|>hello\n12 it's, hello!<|im_end|>"):
+        assert ours.encode(text, add_special_tokens=False).ids == theirs.encode(text)
+
+
+def test_damaged_tokenizer_files_are_named(tmp_path):
+    (tmp_path / "vocab.json").write_text("{")
+    (tmp_path / "merges.txt").write_text("")
+    with pytest.raises(WeightError, match=r"vocab\.json or merges\.txt"):
+        read_tokenizer(tmp_path)
+    Tokenizer(BPE({"a": 0}, [])).save(str(tmp_path / "tokenizer.json"))
+    assert read_tokenizer(tmp_path).token_to_id("a") == 0

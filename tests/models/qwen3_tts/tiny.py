@@ -1,0 +1,13 @@
+"""A small random Qwen3-TTS checkpoint folder, made by the library that the real one comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.parity.oracle import ask
+
+
+def make_checkpoint(folder: Path) -> Path:
+    """LM and tokenizer in `folder`, the codec in the folder within that it is looked for."""
+    ask("qwen_lm", folder, apart="qwen")
+    return folder

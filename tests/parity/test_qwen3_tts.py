@@ -1,0 +1,129 @@
+"""Qwen3-TTS on a small random checkpoint in its own layout, against `qwen-tts`.
+
+Codes: identical. PCM: 2e-3, which is what halves in the codec's memory cost (`test_qwen_codec`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.config import EngineConfig
+from models.base import PromptPlan
+from models.qwen3_tts.model import QwenTtsModel, load
+from models.qwen3_tts.prompt import INSTRUCTED
+from models.spec import PlanRequest
+from tests.engine.harness import Engine, greedy
+from tests.models.qwen3_tts.tiny import make_checkpoint
+from tests.parity.oracle import ask
+from tests.parity.test_mimi import stream
+
+TEXTS = (
+    "Hello there.",
+    "One two three four five six seven.",
+    "A much longer sentence, so that it still feeds text when all of the others have none left.",
+    "Why?",
+    "Numbers like 42 come as they are.",
+    "Ünïcödé is bytes here.",
+    "So long.",
+    "In a whisper.",
+)
+VOICES = ("vivian", "dylan", "ryan")
+LANGUAGES = ("auto", "chinese", "english")
+INSTRUCTIONS = "Very slowly."
+TEMPLATE = "<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>assistant\n"
+N_FRAMES = 200
+CONFIG = EngineConfig(max_streams=9, max_batch_rows=64, prefill_rows_per_step=48, target_load=1.0)
+TOLERANCE = 2e-3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("qwen3_tts"))
+
+
+@pytest.fixture(scope="module")
+def model(folder) -> QwenTtsModel:
+    return load(folder)
+
+
+def request(n: int) -> PlanRequest:
+    return PlanRequest(
+        text=TEXTS[n],
+        voice=VOICES[n % 3],
+        language=LANGUAGES[n // 3],
+        options={"instructions": INSTRUCTIONS} if n == 7 else {},
+    )
+
+
+@pytest.fixture(scope="module")
+def plans(model) -> list[PromptPlan]:
+    made = [greedy(model, model.plan(request(n))) for n in range(8)]
+    return [replace(plan, max_frames=N_FRAMES) for plan in made]
+
+
+@pytest.fixture(scope="module")
+def reference(folder, model) -> dict[str, torch.Tensor]:
+    def ids(text: str) -> torch.Tensor:
+        return torch.tensor(model.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    inputs = {"n_frames": torch.tensor(N_FRAMES)}
+    for n, text in enumerate(TEXTS):
+        inputs[f"prompt{n}"] = ids(TEMPLATE.format(text))
+        inputs[f"voice{n}"] = torch.tensor(n % 3)
+        inputs[f"language{n}"] = torch.tensor(n // 3)
+    inputs["instructions7"] = ids(INSTRUCTED.format(INSTRUCTIONS))
+    return ask("qwen_lm", folder, inputs, apart="qwen")
+
+
+def check(model, reference, got, n_frames=N_FRAMES) -> None:
+    for idx, sound in enumerate(got):
+        frames = reference[f"frames{idx % len(TEXTS)}"][:n_frames]
+        assert len(frames) == n_frames
+        expected = stream(model.codec, frames.unsqueeze(0), [len(frames)])[0]
+        np.testing.assert_allclose(sound, expected.numpy(), rtol=0, atol=TOLERANCE)
+
+
+def test_a_stream_says_what_the_reference_says(model, plans, reference):
+    check(model, reference, Engine(model, CONFIG).speak(plans[:1], seeds=[0]))
+
+
+def test_eight_streams_in_a_batch_say_what_the_reference_says(model, plans, reference):
+    takes = {tuple(map(tuple, reference[f"frames{n}"].tolist())) for n in range(8)}
+    assert len(takes) == 8
+    check(model, reference, Engine(model, CONFIG).speak(plans, seeds=range(8)))
+
+
+def test_prompts_in_pieces_change_nothing(model, plans, reference):
+    config = replace(CONFIG, prefill_rows_per_step=5)
+    short = [replace(plan, max_frames=60) for plan in plans]
+    check(model, reference, Engine(model, config).speak(short, seeds=range(8)), 60)
+
+
+@pytest.mark.parametrize("n_streams", range(1, 10))
+def test_every_batch_size_gives_the_same(model, plans, reference, n_streams):
+    short = [replace(plan, max_frames=12) for plan in (*plans, plans[0])[:n_streams]]
+    check(model, reference, Engine(model, CONFIG).speak(short, seeds=range(n_streams)), 12)
+
+
+def test_text_that_comes_while_it_speaks_changes_nothing(model, plans, reference):
+    """Fed in pieces, with waits between them in which the stream starves."""
+    text = TEXTS[2]
+    first, *rest = (text[:5], text[5:20], text[20:21], text[21:])
+    opening = replace(request(2), text=first, is_text_final=False)
+    plan = replace(greedy(model, model.plan(opening)), max_frames=N_FRAMES)
+    engine = Engine(model, CONFIG)
+    stream_id = engine.open(plan)
+    for idx, piece in enumerate(rest):
+        for _ in range(40):
+            engine.step()
+        ids = model.extend(plan, piece, is_final=False).tolist()
+        engine.extend(stream_id, ids, is_final=idx == len(rest) - 1)
+    engine.run()
+    check_frames = reference["frames2"]
+    expected = stream(model.codec, check_frames.unsqueeze(0), [N_FRAMES])[0]
+    np.testing.assert_allclose(engine.pcm(stream_id), expected.numpy(), rtol=0, atol=TOLERANCE)

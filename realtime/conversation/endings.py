@@ -21,7 +21,8 @@ Finality = Literal["finished", "undecided", "unfinished"]
 
 TRAILING: Final = ("...", "\u2026", ",", "-", "\u2013", "\u2014", ":")
 """How recognition writes what was left hanging."""
-HESITATIONS: Final = frozenset({"um", "uh", "er", "erm", "hm", "hmm"})
+HESITATIONS: Final = frozenset({"um", "uh", "er", "erm", "hm", "hmm", "mm", "mmm", "ah"})
+"""As words of their own: "mm-hmm" is a yes."""
 _NEVER_LAST = (
     "a an the my your our their every",
     "and or but because if whether although unless than",
@@ -32,7 +33,7 @@ _SELDOM_LAST = "to of for with from at by in on about into like is are was were 
 SELDOM_LAST: Final = frozenset(_SELDOM_LAST.split())
 """They end questions ("Where are you from?"), and now and then a statement."""
 
-_WORD: Final = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_WORD: Final = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 
 
 def ending_of(text: str, language: str | None) -> Ending:

@@ -56,7 +56,7 @@ def test_how_words_end(text, expected):
     assert ending_of(text, "en-GB") == expected
 
 
-@pytest.mark.parametrize("text", ["", "...", "Hm.", "Um, uh.", "Hmm?"])
+@pytest.mark.parametrize("text", ["", "...", "Hm.", "Um, uh.", "Hmm?", "Mm.", "Ah!"])
 def test_a_mere_sound_says_nothing(text):
     assert says_nothing(text)
 

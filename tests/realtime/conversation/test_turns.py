@@ -113,6 +113,10 @@ BY_TRANSCRIPT = {
         [CREATE, HEARD_1, SPEECH, TURN_1, SPEECH, EMPTY_1, TURN_2, WORDS_2],
         [BY_CLIENT_1, HUSH_1, BARGED_1, BY_TURN_2],
     ),
+    "who cancels while speaking wants no rest": (
+        [CREATE, HEARD_1, SPEECH, CANCEL, TURN_1, EMPTY_1],
+        [BY_CLIENT_1, HUSH_1, BARGED_1, RefuseCancel()],
+    ),
     "who cancels wants no rest": (
         [CREATE, HEARD_1, SPEECH, TURN_1, CANCEL, EMPTY_1],
         [BY_CLIENT_1, HUSH_1, BARGED_1, BY_CLIENT_2, CANCELLED_2],

@@ -39,11 +39,13 @@ def test_numbers_that_go_up_and_down_with_the_load_pass():
         for number, one in enumerate(samples())
     ]
     assert faults(loaded) == []
+    busier = [{**one, "n_tasks": 5.0 + number % 50} for number, one in enumerate(loaded)]
+    assert faults(busier) == []
 
 
 @pytest.mark.parametrize(
     ("name", "slope"),
-    [("rss_bytes", 40e3), ("n_descriptors", 0.02), ("n_tasks", 0.05), ("n_threads", 0.02)],
+    [("rss_bytes", 40e3), ("n_descriptors", 0.04), ("n_tasks", 0.06), ("n_threads", 0.02)],
 )
 def test_a_slow_leak_is_found(name, slope):
     """From the second quarter to the last it grows by half of what it does in all."""

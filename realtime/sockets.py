@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from asyncio import TimerHandle, Transport
 from asyncio.transports import BaseTransport
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidHeader
+from websockets.headers import parse_subprotocol
 
 from realtime.limits import TokenBucket
 from realtime.protocol import CLOSE_INTERNAL, CLOSE_POLICY
@@ -24,6 +27,7 @@ from realtime.protocol import CLOSE_INTERNAL, CLOSE_POLICY
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
     from websockets.frames import Frame
+    from websockets.http11 import Request
 
 HIGH_BYTES: Final = 32_768
 LOW_BYTES: Final = 8_192
@@ -38,6 +42,12 @@ ABORT_AFTER_S: Final = 5.0
 HEAD_TIMEOUT_S: Final = 10.0
 CUT_EXTENSION: Final = "parley.http.cut"
 """Of a request's ASGI scope: `cut` ends the connection without the end of the body."""
+
+
+MALFORMED: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: 51\r\n\r\nThe path or Sec-WebSocket-Protocol cannot be read.\n"
+)
 
 
 class SpeechSocketProtocol(WebSocketsSansIOProtocol):
@@ -60,6 +70,22 @@ class SpeechSocketProtocol(WebSocketsSansIOProtocol):
             self._abort_timer.cancel()
         self._unread.clear()
         super().connection_lost(exc)
+
+    # How it begins.
+
+    def handle_connect(self, event: Request) -> None:
+        """The client asks for the upgrade.
+
+        What the layer below cannot put into words is refused here: it would raise, keep the
+        connection for ever, and fail once more when the server stops. And where it can, it repeats
+        the offered subprotocols, of which one may be a key.
+        """
+        if event.path.isascii() and _are_lists(event.headers.get_all("Sec-WebSocket-Protocol")):
+            super().handle_connect(event)
+            return
+        self.handshake_initiated = self.handshake_complete = self.close_sent = True
+        self.transport.write(MALFORMED)
+        self.transport.close()
 
     # What comes in.
 
@@ -216,3 +242,13 @@ class SpeechHttpProtocol(HttpToolsProtocol):
             return
         self._seen = cycle
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._look)
+
+
+def _are_lists(headers: Iterable[str]) -> bool:
+    """Whether these are lists of subprotocols."""
+    try:
+        for header in headers:
+            parse_subprotocol(header)
+    except InvalidHeader:
+        return False
+    return True

@@ -227,3 +227,37 @@ def test_a_request_that_does_not_come_is_not_waited_for(monkeypatch, sent):
                 assert (await client.say("An upgraded one stays.")).status == "completed"
 
     run(scenario)
+
+
+@pytest.mark.parametrize("strange", [b"\xff\xfe", b"\xc3\xa9", b'"', b" a key", b"=="])
+@pytest.mark.parametrize(
+    ("path", "header"),
+    [
+        (b"", b"Sec-WebSocket-Protocol: parley.v1, openai-insecure-api-key.kept-to-ourselves%b"),
+        (b"", b"Authorization: Bearer x%b"),
+        (b"", b"Origin: http://x%b"),
+        (b"", b"X-Forwarded-For: %b"),
+        (b"?model=%b", b""),
+        (b"/%b", b""),
+    ],
+)
+def test_a_handshake_of_strange_bytes_is_answered_and_leaves_nothing(caplog, path, header, strange):
+    """The layer below raised at some of them, held the connection, and failed at the stop."""
+    with_bytes = [part.replace(b"%b", strange) for part in (path, header)]
+    start = SPEECH_PATH.encode() + with_bytes[0].replace(b" ", b"")
+    lines = [f"{name}: {value}".encode() for name, value in UPGRADE.items()]
+    head = [b"GET " + start + b" HTTP/1.1", b"Host: test", *lines, with_bytes[1]]
+
+    async def scenario():
+        async with gateway() as here:
+            raw = await connect_raw(here)
+            request = b"\r\n".join([*filter(None, head), b"", b""])
+            await asyncio.get_running_loop().sock_sendall(raw, request)
+            answer = await asyncio.get_running_loop().sock_recv(raw, 4096)
+            assert answer.split()[1] in (b"101", b"400", b"403", b"404"), answer
+            assert b"kept-to-ourselves" not in answer
+            raw.close()
+            await until(lambda: not connections(here))
+
+    run(scenario)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

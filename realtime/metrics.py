@@ -91,7 +91,7 @@ class GatewayMetrics:
 
 GAUGES: Final = {
     "is_ready": "1 once the engine is warm",
-    "is_alive": "0 once the engine thread has ended",
+    "is_alive": "0 while the engine thread is dead or stuck",
     "n_active": "Streams that hold a slot",
     "n_queued": "Streams that wait for admission",
     "n_pages_used": "KV pages in use",

@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 
 from engine.config import EngineConfig, Policy
+from realtime.access.addresses import is_loopback
 from realtime.access.config import AccessConfig
 from realtime.access.keys import KeyRing, keys_in, read_key_file
 from realtime.access.origins import checked_origin
@@ -238,7 +239,11 @@ def _announce(engines: Engines, config: GatewayConfig, port: int) -> None:
     if engines.no_talk:
         out.print(f"  No conversation: {escape(engines.no_talk)}", style="yellow", soft_wrap=True)
     if config.access.is_insecure and not config.access.keys:
-        out.print("  Everybody who can reach it may come in: no API keys are set.", style="yellow")
+        words = "Everybody who can reach it may come in: no API keys are set."
+        out.print(f"  {words}", style="yellow", soft_wrap=True)
+    if config.access.keys and config.access.tls is None and not is_loopback(config.host):
+        words = "Keys are sent in the clear: give --tls-cert, or put a proxy with TLS before it."
+        out.print(f"  {words}", style="yellow", soft_wrap=True)
     word = "Talk to it in a browser" if engines.talk else "Open it in a browser"
     out.print(f'  {word}, or: parley say "Hello."   Ctrl-C stops.', style="dim")
     out.file.flush()

@@ -111,6 +111,12 @@ class Guard:
         if key is None:
             message = "this server wants an API key: Authorization: Bearer <key>"
             raise _unauthorized("missing_api_key", message)
+        if key.startswith(SECRET_PREFIX.encode()):
+            # No try at a key: pages that reconnect would lock out all of their address.
+            message = (
+                "this client secret has expired, is unknown, or was used for more than sockets"
+            )
+            raise _unauthorized("invalid_api_key", message)
         return Caller(address=address, key_id=self._key_id(key, address))
 
     def _check_origin(self, headers: Headers) -> None:
@@ -140,7 +146,7 @@ class Guard:
         key_id = self._access.keys.id_of(key)
         if key_id is None:
             self._wrong_keys.add(address, now_s)
-            raise _unauthorized("invalid_api_key", _wrong_key_words(key))
+            raise _unauthorized("invalid_api_key", "this API key is not accepted here")
         return key_id
 
     @contextmanager
@@ -200,12 +206,6 @@ def _without_key(scope: Scope, caller: Caller) -> Scope:
         behind["subprotocols"] = [one for one in offers if not one.startswith(KEY_SUBPROTOCOL)]
     put_caller(behind, caller)
     return behind
-
-
-def _wrong_key_words(key: bytes) -> str:
-    if key.startswith(SECRET_PREFIX.encode()):
-        return "this client secret has expired, is unknown, or was used for more than a socket"
-    return "this API key is not accepted here"
 
 
 def _unauthorized(code: str, message: str) -> RefusedError:

@@ -209,11 +209,15 @@ def test_too_many_wrong_keys_are_not_looked_at_until_time_has_passed():
     run(scenario)
 
 
-def test_asking_without_a_key_is_no_wrong_try():
+def test_asking_without_a_key_or_with_an_old_secret_is_no_wrong_try():
+    """A page that goes on with a secret which has expired would lock out its whole address."""
+    old = {"Authorization": "Bearer ek_of-yesterday"}
+
     async def scenario():
         async with gateway(with_access(wrong_key_burst=1)) as here:
-            for _ in range(5):
-                assert (await answer(here, "/v1/models"))[0] == 401
+            for headers in ({}, old) * 3:
+                assert (await answer(here, "/v1/models", **headers))[0] == 401
+                assert (await upgrade(here, **headers))[0] == 401
             assert (await answer(here, "/v1/models", **BEARER))[0] == 200
 
     run(scenario)

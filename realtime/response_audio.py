@@ -19,7 +19,7 @@ from realtime.metrics import GatewayMetrics
 from realtime.outlet import Outlet
 from realtime.playout import PlayoutClock
 from realtime.protocol import PACKET_MS
-from realtime.speech.speaker import ResponseFailedError
+from realtime.speech.errors import ResponseFailedError
 from realtime.workers import Workers
 
 logger = logging.getLogger(__name__)

@@ -68,7 +68,23 @@ _GREEK_LETTER: Final = re.compile(r"(?<![^\W\d_])[Α-Ωα-ω](?![^\W\d_])")
 _MICRO: Final = re.compile("[µμ]([smg])(?![A-Za-z])")
 _MICRO_UNITS: Final = {"s": " microseconds", "m": " micrometers", "g": " micrograms"}
 _VULGAR: Final = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
+_FIGURES: Final = re.compile("[¼-¾⅐-⅞⁰¹²³⁴-⁹⁻！-～]+|−(?=[0-9０-９.])")
+"""Fractions, powers, full-width ASCII, and the minus sign before a figure."""
 _POWER: Final = re.compile(r"(?<=\w)(⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,6})")
+
+
+def plain_figures(text: str) -> str:
+    """`text` with its figures in ASCII: `½` -> `1/2`, `m²` -> `m^2`, `−５` -> `-5`."""
+    if text.isascii():
+        return text
+    text = _VULGAR.sub(" ", text)
+    text = _POWER.sub(r"^\1", text)
+    text = _MICRO.sub(lambda found: _MICRO_UNITS[found[1]], text)
+    return _FIGURES.sub(_ascii_figure, text)
+
+
+def _ascii_figure(found: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", found[0]).replace("⁄", "/").replace("−", "-")
 
 
 def plain_characters(text: str) -> str:
@@ -78,9 +94,7 @@ def plain_characters(text: str) -> str:
     """
     if text.isascii():
         return text
-    text = _VULGAR.sub(" ", text)
-    text = _POWER.sub(r"^\1", text)
-    text = _MICRO.sub(lambda found: _MICRO_UNITS[found[1]], text)
+    text = plain_figures(text)
     text = "".join(" " if one in _DROPPED else one for one in text)
     text = unicodedata.normalize("NFKC", text)
     text = _GREEK_LETTER.sub(_greek_name, text)

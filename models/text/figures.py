@@ -209,8 +209,8 @@ def _whole(found: re.Match[str]) -> str:
     """A bare digit string: long or led by a zero, digit by digit; between letters, apart."""
     digits = found[0]
     text, start, end = found.string, found.start(), found.end()
-    in_word = text[max(start - 1, 0) : start].isalpha() or text[end : end + 1].isalpha()
+    is_after, is_before = text[max(start - 1, 0) : start].isalpha(), text[end : end + 1].isalpha()
     is_long = len(digits) >= 7 and not digits.endswith("000")
-    if is_long or (in_word and len(digits) > 2):
-        return f" {digit_by_digit(digits)} "
-    return f" {whole_number(digits)} "
+    by_digit = is_long or ((is_after or is_before) and len(digits) > 2)
+    spoken = digit_by_digit(digits) if by_digit else whole_number(digits)
+    return f"{' ' * is_after}{spoken}{' ' * is_before}"

@@ -10,27 +10,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from models.text.abbreviations import expand_abbreviations
-from models.text.addresses import speak_addresses
 from models.text.characters import plain_characters
+from models.text.english import speak_english
 from models.text.errors import check_text
-from models.text.figures import speak_figures
 from models.text.markup import strip_markup
-from models.text.times import speak_times
 
 MAX_PASSES: Final = 6
 """A pass may uncover another pattern (`e$.g.`); text that people write needs one."""
 
-_SIGNS: Final = (
-    (re.compile(r"(?<=\d) ?\+ ?(?=\d)|(?<=[\w)]) \+ (?=[\w(])"), " plus "),
-    (re.compile(r"(?<!\w)\+(?=\d)"), " plus "),
-    (re.compile(r"(?<=\w) ?={1,3} ?(?=[\w-])"), " equals "),
-    (re.compile(r"(?<=\d) ?< ?(?=\d)"), " less than "),
-    (re.compile(r"(?<=\d) ?> ?(?=\d)"), " greater than "),
-    (re.compile(r"(?<=\d) [*] (?=\d)"), " times "),
-    (re.compile(r"(?<!\w)~ ?(?=\d)"), " about "),
-)
-_PLUSES: Final = re.compile(r"(?<=[A-Za-z])\+{1,2}(?![A-Za-z])")
 _ELLIPSIS: Final = re.compile(r"\.{2,}")
 _DASH: Final = re.compile(r" ?— ?| ?–+ | –|(?<= )-{1,3}(?= )|-{2,3}")
 _LOOSE: Final = re.compile(r"[^A-Za-z0-9' ,.?!;:&@%°$€£¥₹]")
@@ -72,25 +59,11 @@ def normalise(text: str) -> str:
 def _one_pass(text: str) -> str:
     text = plain_characters(strip_markup(text))
     text = _ELLIPSIS.sub(". ", text)
-    text = speak_addresses(text)
-    text = expand_abbreviations(text)
-    if any("0" <= one <= "9" for one in text):
-        text = speak_times(text)
-        text = _speak_signs(text)
-        text = speak_figures(text)
-    elif any(one in text for one in "+=<>~"):
-        text = _speak_signs(text)
+    text = speak_english(text)
     text = _DASH.sub(", ", text)
     text = _INNER_DOT.sub(" dot ", _LOOSE.sub(" ", text))
     text = _LAST_RE.sub(lambda found: _LAST[found[0]], text)
     return _tidy(_APOSTROPHE.sub(" ", text))
-
-
-def _speak_signs(text: str) -> str:
-    """Signs of arithmetic as words, where figures or words stand around them."""
-    for pattern, word in _SIGNS:
-        text = pattern.sub(word, text)
-    return _PLUSES.sub(lambda found: " plus" * len(found[0]) + " ", text)
 
 
 def _tidy(text: str) -> str:

@@ -8,7 +8,6 @@ Source: Unicode 15.1, emoji-data.txt and Blocks.txt.
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Final
 
 _EMOJI: Final = (
@@ -30,6 +29,7 @@ _INVISIBLE: Final = (
 )
 """Soft hyphens, direction marks, variation selectors, the box of a keycap, tags of flags."""
 _JOINERS: Final = "\u200c\u200d"
+"""Arabic and the scripts of India shape their letters by them (U+0600 to U+1FFF)."""
 
 SIGN: Final = re.compile(f"[{BULLETS}{_EMOJI}{_INVISIBLE}{_JOINERS}]")
 EMOJI: Final = re.compile(f"[{_EMOJI}]")
@@ -48,6 +48,4 @@ def is_hidden(one: str) -> bool:
 
 def joins_letters(joiner: str, before: str) -> bool:
     """Whether `joiner`, which follows `before`, shapes a script's letters; else it joins emoji."""
-    if joiner not in _JOINERS or not before or is_hidden(before):
-        return False
-    return unicodedata.category(before)[0] in "LM"
+    return joiner in _JOINERS and "\u0600" <= before <= "\u1fff" and not is_hidden(before)

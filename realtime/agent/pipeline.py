@@ -38,7 +38,8 @@ from realtime.bridge import EngineBridge
 from realtime.config import GatewayConfig
 from realtime.playout import PlayoutClock
 from realtime.settings import MAX_SEED, SpeechSettings
-from realtime.speech.speaker import GUESSED_S_PER_CHARACTER, ResponseFailedError, Speaker
+from realtime.speech.errors import ResponseFailedError
+from realtime.speech.speaker import GUESSED_S_PER_CHARACTER, Speaker
 from realtime.speech.spoken_audio import SpokenAudio
 from realtime.workers import Workers
 

@@ -42,7 +42,7 @@ from realtime.outlet import Outlet
 from realtime.playout import PlayoutClock
 from realtime.response_audio import ResponseAudio
 from realtime.settings import MAX_SEED, asked_seed, max_seconds, model_options, output_in_force
-from realtime.speech.speaker import ResponseFailedError
+from realtime.speech.errors import ResponseFailedError
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,8 @@ class Answer:
         self._is_paused = False
         self._begun_s: float | None = None
         self._first_audio_s: float | None = None
-        self._done = ReplyDone()
+        self._done: ReplyDone | None = None
+        self._n_pieces = 0
         self._failure: StageFailed | None = None
 
     @property
@@ -240,6 +241,7 @@ class Answer:
     async def _take(self, event: ReplyEvent) -> None:
         match event:
             case TextDelta(text=text):
+                self._n_pieces += 1
                 self._items.add_text(text)
             case AudioDelta(pcm=pcm, text_end=text_end):
                 await self._take_audio(pcm, text_end)
@@ -309,7 +311,7 @@ class Answer:
             )
         if self._audio.is_cut:
             return "incomplete", StatusDetails(type="incomplete", reason="max_seconds")
-        if self._done.reason == "length":
+        if self._made().reason == "length":
             return "incomplete", StatusDetails(type="incomplete", reason="max_output_tokens")
         return "completed", None
 
@@ -352,8 +354,16 @@ class Answer:
             kept=self._settings.kept,
         )
 
+    def _made(self) -> ReplyDone:
+        """What the reply says of itself; before its end, what it has been seen to make."""
+        if self._done is not None:
+            return self._done
+        n_frames = round(self._audio.taken_s * self._agent.spec.frame.frame_rate_hz)
+        # A piece of text is about a token.
+        return ReplyDone(n_output_tokens=self._n_pieces, n_frames=n_frames)
+
     def _usage(self) -> AnswerUsage:
-        done = self._done
+        done = self._made()
         return AnswerUsage(
             total_tokens=done.n_input_tokens + done.n_output_tokens,
             input_tokens=done.n_input_tokens,
@@ -368,7 +378,7 @@ class Answer:
         return AnswerTiming(
             endpoint_ms=_span_ms(asked.speech_end_s, asked.at_s),
             transcript_ms=_span_ms(asked.at_s, asked.transcript_s),
-            stage_ms=dict(self._done.stage_ms),
+            stage_ms=dict(self._made().stage_ms),
             first_audio_ms=_span_ms(begun_s, self._first_audio_s),
             ttfa_ms=_ms(self._audio.ttfa_s),
         )

@@ -18,7 +18,7 @@ from realtime.conversation.items import Conversation, Item, context_of
 from realtime.conversation.protocol import GivenItem, ItemReference
 from realtime.conversation.settings import ConversationSettings
 from realtime.errors import ProtocolError
-from realtime.speech.speaker import ResponseFailedError
+from realtime.speech.errors import ResponseFailedError
 from realtime.workers import Workers
 
 

@@ -18,7 +18,7 @@ from realtime.lanes.http_errors import RefusedError
 from realtime.lanes.http_session import HttpSession
 from realtime.lanes.http_stream import server_event
 from realtime.lanes.speech_order import SpeechOrder, read_order
-from realtime.speech.speaker import ResponseFailedError
+from realtime.speech.errors import ResponseFailedError
 from realtime.speech.text_response import TextResponse
 
 logger = logging.getLogger(__name__)

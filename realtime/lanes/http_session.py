@@ -37,7 +37,7 @@ from realtime.lanes.http_stream import (
     while_wanted,
 )
 from realtime.socket_link import first_of
-from realtime.speech.speaker import ResponseFailedError
+from realtime.speech.errors import ResponseFailedError
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,8 @@ from realtime.playout import PlayoutClock
 from realtime.response_audio import ResponseAudio
 from realtime.settings import SpeechSettings, max_seconds
 from realtime.socket_link import first_of
-from realtime.speech.speaker import ResponseFailedError, Speaker
+from realtime.speech.errors import ResponseFailedError
+from realtime.speech.speaker import Speaker
 from realtime.speech.spoken_audio import SpokenAudio
 from realtime.workers import Workers
 

@@ -8,22 +8,18 @@ little before the one before it has been heard, with the time from which it will
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from engine.errors import EngineStoppedError
-from engine.types import StreamFailed
-from models.errors import PlanError, SpecError
-from models.spec import PlanRequest
 from models.text.breaks import Pause
 from realtime.bridge import EngineBridge
 from realtime.config import GatewayConfig
-from realtime.events import ErrorType
 from realtime.playout import PlayoutClock
-from realtime.settings import MAX_SEED, SpeechSettings, max_seconds, model_options
-from realtime.speech.segments import Segment, SpokenSegment, WordStream, speech_budget_s
+from realtime.settings import MAX_SEED, SpeechSettings
+from realtime.speech.errors import ResponseFailedError
+from realtime.speech.planner import Planner
+from realtime.speech.segments import Segment, SpokenSegment, WordStream
 from realtime.speech.text_line import TextLine
 from realtime.speech.text_units import (
     TextSegmenter,
@@ -38,45 +34,13 @@ from realtime.workers import Workers
 if TYPE_CHECKING:
     from models.base import PromptPlan
 
-logger = logging.getLogger(__name__)
-Result = TypeVar("Result")
-
-EMPTY_TEXT: Final = "empty_text"
-INVALID: Final = "invalid_value"
 PROMPT_TOO_LONG: Final = "prompt_too_long"
 SEED_STEP: Final = 1_000_003
 """Units of one response draw differently, and the same again with the same seed."""
-SPEED_OPTION: Final = "speed"
-"""Of every model that can speak slower."""
 MAX_OPEN_STREAMS: Final = 2
 """The one that is being sent and the next: an engine that is far ahead must not fill our memory."""
 GUESSED_S_PER_CHARACTER: Final = 0.065
 """Of read English; only a first guess of how long a unit will be, corrected by each that ends."""
-
-
-class ResponseFailedError(Exception):
-    """A response cannot go on.
-
-    Args:
-        code: stable name for clients.
-        message: what happened.
-        retry_after_s: set when the engine has no room.
-        kind: whose fault it is.
-    """
-
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        retry_after_s: float | None = None,
-        *,
-        kind: ErrorType = "server_error",
-    ) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.code = code
-        self.message = message
-        self.retry_after_s = retry_after_s
 
 
 class Speaker:
@@ -107,9 +71,8 @@ class Speaker:
         is_eager: bool = False,
     ) -> None:
         self._bridge = bridge
-        self._settings = settings
+        self._planner = Planner(bridge, settings, workers)
         self._seed = seed
-        self._workers = workers
         self._config = config
         self._clock = clock
         self._playout = playout
@@ -227,7 +190,7 @@ class Speaker:
     async def _speak_unit(self, unit: str, n_before: int) -> None:
         """Open a stream for a unit, or for its halves: acronyms sound longer than they look."""
         try:
-            plan = await self._plan(unit, is_final=True)
+            plan = await self._planner.plan(unit, seed=self._unit_seed, is_final=True)
         except ResponseFailedError as fault:
             halves = split_unit(unit) if fault.code == PROMPT_TOO_LONG else ()
             if not halves:
@@ -240,7 +203,7 @@ class Speaker:
             return
         if plan is not None:
             segment = await self._open_segment(plan, len(unit), n_before)
-            segment.budget_s = self._budget_s(unit)
+            segment.budget_s = self._planner.budget_s(unit)
 
     async def _stream_words(self) -> None:
         """Feed a model that takes text while it speaks: one stream up to each pause."""
@@ -250,80 +213,36 @@ class Speaker:
         while (unit := await self._line.next()) is not None:
             for piece in [unit] if isinstance(unit, Pause) else pieces_of(unit, capacity // 2):
                 if stream is not None and not stream.has_room(piece, capacity):
-                    await self._extend(stream, "", is_final=True)
+                    await self._planner.extend(stream, "", is_final=True)
                     stream = None
                 if isinstance(piece, Pause):
                     self._put_pause(piece)
                 elif stream is not None:
-                    await self._extend(stream, piece, is_final=False)
+                    await self._planner.extend(stream, piece, is_final=False)
                 elif is_speakable(text := text + piece):
-                    plan = await self._plan(text, is_final=False)
+                    plan = await self._planner.plan(text, seed=self._unit_seed, is_final=False)
                     if plan is not None:
                         segment = await self._open_segment(plan, 0, 0)
                         stream = WordStream(segment, plan, text)
                     text = ""
         if stream is not None:
-            await self._extend(stream, "", is_final=True)
+            await self._planner.extend(stream, "", is_final=True)
 
-    async def _extend(self, stream: WordStream, text: str, *, is_final: bool) -> None:
-        stream.text += text
-        if is_final:
-            stream.segment.budget_s = self._budget_s(stream.text)
-        feed, plan = stream.segment.feed, stream.plan
-        await self._ask_model(
-            partial(self._bridge.extend_text, feed, plan, text, is_final=is_final)
-        )
-
-    async def _plan(self, text: str, *, is_final: bool) -> PromptPlan | None:
-        """The prompt of a unit; None when the model finds nothing in it to speak."""
-        request = PlanRequest(
-            text=text,
-            voice=self._settings.voice,
-            language=self._settings.language,
-            options=model_options(self._settings, self._bridge.spec),
-            max_seconds=max_seconds(self._settings, self._bridge.spec),
-            seed=(self._seed + SEED_STEP * self._n_units) & MAX_SEED,
-            is_text_final=is_final,
-        )
-        return await self._ask_model(partial(self._bridge.handle.plan, request))
-
-    async def _ask_model(self, work: Callable[[], Result]) -> Result | None:
-        """Run the model's own code in a worker thread; its faults end this response alone.
-
-        None when the model finds nothing to speak in the text.
-        """
-        try:
-            return await self._workers.run(work)
-        except PlanError as error:
-            if error.code == EMPTY_TEXT:
-                return None
-            kind: ErrorType = "invalid_request_error"
-            raise ResponseFailedError(error.code, error.message, kind=kind) from None
-        except SpecError as error:
-            # A model took an option's value as it came, and it is no setting of the sampler.
-            raise ResponseFailedError(INVALID, str(error), kind="invalid_request_error") from None
-        except EngineStoppedError as error:
-            raise ResponseFailedError("engine_stopped", str(error)) from None
-        except Exception as error:
-            logger.exception("a model's planning failed")
-            raise ResponseFailedError("model_error", f"planning failed: {error}") from error
-
-    def _budget_s(self, text: str) -> float:
-        speed = self._settings.options.get(SPEED_OPTION, 1.0)
-        return speech_budget_s(text, speed if isinstance(speed, float | int) else 1.0)
+    @property
+    def _unit_seed(self) -> int:
+        return (self._seed + SEED_STEP * self._n_units) & MAX_SEED
 
     async def _open_segment(
         self, plan: PromptPlan, n_characters: int, n_before: int
     ) -> SpokenSegment:
         await self._wait_turn()
         now_s = self._clock()
-        seed = (self._seed + SEED_STEP * self._n_units) & MAX_SEED
         must_hurry = self._is_eager and self._ahead_s() < self._config.open_ahead_s
         is_paced = self._is_paced or must_hurry
         try:
             feed = self._bridge.open_stream(
                 plan,
-                seed=seed,
+                seed=self._unit_seed,
                 asked_s=now_s if self._n_units else self._asked_s,
                 play_from_s=self._play_from_s(now_s, is_paced=is_paced),
                 is_paced=is_paced,
@@ -389,8 +308,3 @@ class Speaker:
 
     def _report(self, segment: SpokenSegment, heard_s: float, at_s: float) -> None:
         self._bridge.report_playout(segment.feed, heard_s, at_s)
-
-
-def failure_of(outcome: StreamFailed) -> ResponseFailedError:
-    """The response's failure that a stream's failure is."""
-    return ResponseFailedError(outcome.code, outcome.message, outcome.retry_after_s)

@@ -14,8 +14,9 @@ from engine.types import Pcm, StreamFinished
 from models.spec import ModelSpec
 from models.text.breaks import Pause
 from realtime.config import GatewayConfig
+from realtime.speech.errors import ResponseFailedError, failure_of
 from realtime.speech.segments import Segment, SpokenSegment
-from realtime.speech.speaker import ResponseFailedError, Speaker, failure_of
+from realtime.speech.speaker import Speaker
 
 SILENCE_PIECE_S: Final = 1.0
 """A long pause comes in pieces, so that it can be cancelled and waits for a slow client."""

@@ -13,7 +13,8 @@ from realtime.gateway import Gateway
 from realtime.playout import PlayoutClock
 from realtime.settings import MAX_SEED, SpeechSettings, asked_seed, max_seconds
 from realtime.socket_link import first_of
-from realtime.speech.speaker import ResponseFailedError, Speaker
+from realtime.speech.errors import ResponseFailedError
+from realtime.speech.speaker import Speaker
 from realtime.speech.spoken_audio import SpokenAudio
 
 Take = Callable[[Pcm], Awaitable[None]]

@@ -109,7 +109,7 @@ def test_no_mark_is_ever_read(text: str) -> None:
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+@given(st.lists(st.sampled_from(PIECES).filter(lambda one: "//" not in one)).map("".join))
 def test_plain_text_is_not_changed_again(text: str) -> None:
     plain = " ".join(strip_markup(text).split())
     assert " ".join(strip_markup(f"x {plain}").split()) == f"x {plain}".strip()

@@ -184,6 +184,37 @@ def test_a_unit_that_is_too_long_at_any_length_fails_the_response(monkeypatch):
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("languages", "language", "given_"),
+    [
+        (("en",), None, "It costs four dollars."),
+        (("en", "de"), "en", "It costs four dollars."),
+        (("en", "de"), "de", "It costs $4."),
+        (("en", "de"), None, "It costs $4."),
+        ((), None, "It costs $4."),
+    ],
+)
+def test_figures_are_read_where_the_language_is_known(languages, language, given_):
+    async def scenario():
+        async with gateway(spec=fake_spec(languages=languages)) as here, here.client() as client:
+            patch = {} if language is None else {"language": language}
+            await client.send("response.create", response=patch)
+            assert (await client.say("It costs $4.")).status == "completed"
+            assert [request.text for request in here.engine.planned] == [given_]
+
+    run(scenario)
+
+
+def test_streamed_words_are_given_as_they_are_written():
+    async def scenario():
+        spec = fake_spec(languages=("en",), text_capacity=64)
+        async with gateway(spec=spec) as here:
+            await say(here, "It costs $4", ".50 now.")
+            assert here.engine.streams[0].text == "It costs $4.50 now."
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("capacity", [0, 64], ids=["units", "stream"])
 def test_a_model_is_given_the_tags_that_it_makes_sounds_of_and_no_others(capacity):
     async def scenario():

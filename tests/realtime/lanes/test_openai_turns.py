@@ -236,7 +236,10 @@ def test_a_turn_that_fails():
                 },
             }
             assert client.types() == [*BEGUN, *SPOKEN, "response.done"]
-            assert response["usage"]["total_tokens"] == 0
+            assert response["usage"]["output_token_details"] == {
+                "text_tokens": 1,
+                "audio_tokens": 100,
+            }
 
     run(scenario)
 
@@ -270,6 +273,21 @@ def test_usage_counts_tokens_of_the_text_model_and_frames_of_the_voice():
             assert usage["input_tokens"] == usage["input_token_details"]["text_tokens"] == 30
             assert usage["output_token_details"] == {"text_tokens": 8, "audio_tokens": 50}
             assert (usage["output_tokens"], usage["total_tokens"]) == (58, 88)
+
+    run(scenario)
+
+
+def test_usage_of_a_stopped_response_is_what_was_made_until_then():
+    async def scenario():
+        agent = ScriptedAgent(answer=None)
+        async with talk(agent) as here, ga_client(here) as client:
+            await client.send("response.create")
+            reply = await replying(here, client, seconds=0.5)
+            await until(lambda: reply.playout.sent_s >= 0.5)
+            await client.send("response.cancel")
+            usage = (await client.done())["usage"]
+            assert usage["output_token_details"] == {"text_tokens": 1, "audio_tokens": 50}
+            assert usage["total_tokens"] == 51
 
     run(scenario)
 

@@ -24,7 +24,7 @@ def gateway_of(request: Request) -> Gateway:
 
 
 async def healthz(request: Request) -> Response:
-    """200 while every engine runs, 503 once one has ended: restart the process."""
+    """200 while every engine runs, 503 once one has ended or hangs: restart the process."""
     gateway = gateway_of(request)
     stats = {name: handle.stats() for name, handle in gateway.engines.items()}
     failures = {name: one.failure for name, one in stats.items() if not one.is_alive}

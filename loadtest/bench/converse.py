@@ -1,6 +1,6 @@
 """Measures a conversation through a real server process: tables here, JSON under `bench-results/`.
 
-    make bench-converse                                        about three minutes
+    make bench-converse                                        about four minutes
     make bench-converse BENCH_ARGS="--turns 5 --takes 5"       a quick look
 
 Questions are asked at the pace of speech, one at a time. Nothing is judged: no figure fails the

@@ -1,1 +1,1 @@
-"""English text on its way to speech: checks, normalisation, pauses, scripts. Pure functions."""
+"""Text on its way to speech: checks, markup, pauses, words of a language. Pure functions."""

@@ -19,6 +19,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 ARGUMENTS = '{"city": "Rome"}'
+NO_TOOL = "I have nothing to look it up with."
 
 
 @contextmanager
@@ -51,7 +52,7 @@ def _deltas(asked: dict[str, Any]) -> list[dict[str, Any]]:
     if last["role"] == "tool":
         return [{"content": "The answer is: "}, {"content": f"{last['content']}."}]
     if not asked.get("tools"):
-        return [{"content": "I have nothing to look it up with."}]
+        return [{"content": NO_TOOL}]
     name = asked["tools"][0]["function"]["name"]
     return [
         _call({"index": 0, "id": "call_1", "type": "function", "function": {"name": name}}),

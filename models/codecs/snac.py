@@ -15,7 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from models.checkpoint import fold_weight_norm, read_config, read_torch_file
-from models.codecs.snake import DILATIONS, KERNEL, EdgeConv, ResidualUnit, Snake, Upsample
+from models.codecs.snake import (
+    DILATIONS,
+    KERNEL,
+    EdgeConv,
+    Pointwise,
+    ResidualUnit,
+    Snake,
+    Upsample,
+    as_channels_last,
+)
 from models.errors import WeightError
 from models.layers.conv import Span
 from models.weights import load_weights
@@ -113,7 +122,7 @@ class Snac(nn.Module):
 
     def forward(self, codes: Tensor, span: Span) -> Tensor:
         """Codes `(B, T, Q)` to PCM `(B, T * samples_per_frame)` in [-1, 1]."""
-        pcm: Tensor = self.decoder(self.quantizer(codes), span)
+        pcm: Tensor = self.decoder(as_channels_last(self.quantizer(codes)), span)
         return pcm
 
 
@@ -155,14 +164,14 @@ class _Noise(nn.Module):
 
     def __init__(self, n_channels: int) -> None:
         super().__init__()
-        self.linear = nn.Conv1d(n_channels, n_channels, 1, bias=False)
+        self.linear = Pointwise(n_channels, n_channels, has_bias=False)
         self.register_buffer("noise", noise_table(), persistent=False)
 
     def forward(self, x: Tensor, span: Span, rate: int) -> Tensor:
         first = (span.start * rate).unsqueeze(1)
-        time = first + torch.arange(x.shape[2], device=x.device)
-        noise = self.noise[time % NOISE_SAMPLES].unsqueeze(1)
-        out: Tensor = x + noise * self.linear(x)
+        time = first + torch.arange(x.shape[3], device=x.device)
+        noise = self.noise[time % NOISE_SAMPLES].view(len(x), 1, 1, -1)
+        out: Tensor = self.linear(x).mul_(noise).add_(x)
         return out
 
 
@@ -198,7 +207,7 @@ class _Decoder(nn.Module):
         if config.is_depthwise:
             entry: list[nn.Module] = [
                 EdgeConv(config.latent, config.latent, KERNEL, groups=config.latent),
-                nn.Conv1d(config.latent, width, 1),
+                Pointwise(config.latent, width),
             ]
         else:
             entry = [EdgeConv(config.latent, width, KERNEL)]
@@ -217,7 +226,7 @@ class _Decoder(nn.Module):
                 rate *= layer.stride
             else:
                 x = layer(x, span, rate) if isinstance(layer, EdgeConv) else layer(x)
-        return torch.tanh(x.squeeze(1))
+        return torch.tanh(x[:, 0, 0])
 
 
 def load_snac(folder: Path) -> Snac:

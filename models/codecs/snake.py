@@ -1,6 +1,8 @@
 """The convolutional decoder that SNAC and DAC share: snake activations, upsampling, residual units.
 
-Channels first, `(B, C, n)`. Before every convolution that looks around, what lies outside of the
+Activations are `(B, C, 1, n)` in channels-last format: convolutions of height 1, of which depthwise
+ones run ten times as fast on a CPU as in the `(B, C, n)` form (Zen 5 core, 64 channels, 45056
+positions: 0.5 against 11 ms). Before every convolution that looks around, what lies outside of the
 utterance is silenced, as `models.codecs.windowed` needs it.
 
 Source: Kumar et al. 2023 (DAC), section 3 and appendix A; Siuzdak et al. 2024 (SNAC), section 3.
@@ -12,6 +14,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from models.layers.conv import Grid, Span, silence
 
@@ -28,7 +31,21 @@ class Snake(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape."""
-        return x + (self.alpha + 1e-9).reciprocal() * torch.sin(self.alpha * x).square()
+        alpha = self.alpha.unsqueeze(-1)
+        # In place: the memory that passes by is what it costs.
+        waves = (alpha * x).sin_().square_()
+        return waves.mul_((alpha + 1e-9).reciprocal()).add_(x)
+
+
+class Pointwise(nn.Conv1d):
+    """A matrix for each position."""
+
+    def __init__(self, n_in: int, n_out: int, *, has_bias: bool = True) -> None:
+        super().__init__(n_in, n_out, 1, bias=has_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, n_in, 1, n)` to `(B, n_out, 1, n)`."""
+        return functional.conv2d(x, self.weight.unsqueeze(2), self.bias)
 
 
 class EdgeConv(nn.Conv1d):
@@ -37,12 +54,19 @@ class EdgeConv(nn.Conv1d):
     def __init__(
         self, n_in: int, n_out: int, kernel: int, *, dilation: int = 1, groups: int = 1
     ) -> None:
-        padding = dilation * (kernel - 1) // 2
-        super().__init__(n_in, n_out, kernel, padding=padding, dilation=dilation, groups=groups)
+        super().__init__(n_in, n_out, kernel, dilation=dilation, groups=groups)
+        self.n_edge = dilation * (kernel - 1) // 2
 
     def forward(self, x: Tensor, span: Span, rate: int) -> Tensor:  # type: ignore[override] # edges
-        """Map `(B, n_in, n)` to `(B, n_out, n)`; `rate` positions a frame."""
-        return super().forward(at_edges(x, span, rate))
+        """Map `(B, n_in, 1, n)` to `(B, n_out, 1, n)`; `rate` positions a frame."""
+        return functional.conv2d(
+            at_edges(x, span, rate),
+            self.weight.unsqueeze(2),
+            self.bias,
+            padding=(0, self.n_edge),
+            dilation=(1, self.dilation[0]),
+            groups=self.groups,
+        )
 
 
 class ResidualUnit(nn.Module):
@@ -55,14 +79,14 @@ class ResidualUnit(nn.Module):
                 Snake(n_channels),
                 EdgeConv(n_channels, n_channels, KERNEL, dilation=dilation, groups=groups),
                 Snake(n_channels),
-                nn.Conv1d(n_channels, n_channels, 1),
+                Pointwise(n_channels, n_channels),
             ]
         )
 
     def forward(self, x: Tensor, span: Span, rate: int) -> Tensor:
         """Same shape."""
         y = self.block[1](self.block[0](x), span, rate)
-        out: Tensor = x + self.block[3](self.block[2](y))
+        out: Tensor = self.block[3](self.block[2](y)).add_(x)
         return out
 
 
@@ -70,20 +94,27 @@ class Upsample(nn.ConvTranspose1d):
     """`stride` positions for each one, over a kernel of twice that."""
 
     def __init__(self, n_in: int, n_out: int, stride: int) -> None:
-        super().__init__(
-            n_in,
-            n_out,
-            2 * stride,
-            stride=stride,
-            padding=math.ceil(stride / 2),
-            output_padding=stride % 2,
-        )
+        super().__init__(n_in, n_out, 2 * stride, stride=stride)
 
     def forward(self, x: Tensor, span: Span, rate: int) -> Tensor:  # type: ignore[override] # edges
-        """Map `(B, n_in, n)` to `(B, n_out, n * stride)`; `rate` is that of the input."""
-        return super().forward(at_edges(x, span, rate))
+        """Map `(B, n_in, 1, n)` to `(B, n_out, 1, n * stride)`; `rate` is that of the input."""
+        stride = self.stride[0]
+        return functional.conv_transpose2d(
+            at_edges(x, span, rate),
+            self.weight.unsqueeze(2),
+            self.bias,
+            stride=(1, stride),
+            padding=(0, math.ceil(stride / 2)),
+            output_padding=(0, stride % 2),
+        )
+
+
+def as_channels_last(x: Tensor) -> Tensor:
+    """`(B, C, n)` as the layers here take it."""
+    return x.unsqueeze(2).contiguous(memory_format=torch.channels_last)
 
 
 def at_edges(x: Tensor, span: Span, rate: int) -> Tensor:
-    """`x` `(B, C, n)` with zeros outside of the utterance."""
-    return silence(x.transpose(1, 2), span, Grid(rate)).transpose(1, 2)
+    """`x` `(B, C, 1, n)` with zeros outside of the utterance."""
+    rows = x.squeeze(2).transpose(1, 2)
+    return silence(rows, span, Grid(rate)).transpose(1, 2).unsqueeze(2)

@@ -9,8 +9,9 @@ from functools import wraps
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from realtime.access.refusal import error_detail, refusal
 from realtime.errors import GatewayError, ProtocolError
 from realtime.gateway import Gateway
 
@@ -48,18 +49,17 @@ class RefusedError(GatewayError):
 
     def detail(self) -> dict[str, Any]:
         """The value of `error`, in a body or in an event."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"type": kind, "code": self.code, "message": self.message, "param": self.param}
+        return error_detail(self.status, self.code, self.message, self.param)
 
     def response(self) -> Response:
         """The answer."""
-        response = JSONResponse({"error": self.detail()}, status_code=self.status)
+        headers = {}
         if self.retry_after_s is not None:
-            response.headers["Retry-After"] = str(math.ceil(self.retry_after_s))
+            headers["Retry-After"] = str(math.ceil(self.retry_after_s))
         if self.status == 408:
             # What is still under way of the body is not waited for.
-            response.headers["Connection"] = "close"
-        return response
+            headers["Connection"] = "close"
+        return refusal(self.status, self.code, self.message, param=self.param, headers=headers)
 
 
 def refusal_of(fault: ProtocolError) -> RefusedError:
@@ -103,21 +103,21 @@ def refusing(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except ProtocolError as fault:
-            refusal = refusal_of(fault)
+            refused = refusal_of(fault)
         except RefusedError as fault:
-            refusal = fault
+            refused = fault
         except ClientDisconnect:
             # Nobody is left to be answered.
             return Response(status_code=499)
-        return counted(refusal, gateway)
+        return counted(refused, gateway)
 
     return answer
 
 
-def counted(refusal: RefusedError, gateway: Gateway) -> Response:
+def counted(refused: RefusedError, gateway: Gateway) -> Response:
     """The answer, counted: what the client did wrong as its errors, the rest as refusals."""
-    if refusal.status < 500:
-        gateway.metrics.errors.labels(refusal.code).inc()
+    if refused.status < 500:
+        gateway.metrics.errors.labels(refused.code).inc()
     else:
-        gateway.metrics.refusals.labels(refusal.code).inc()
-    return refusal.response()
+        gateway.metrics.refusals.labels(refused.code).inc()
+    return refused.response()

@@ -127,6 +127,12 @@ def test_playlists_are_not_followed(tmp_path):
         assert fault(content.encode()).code == "invalid_audio"
 
 
+def test_a_kind_that_is_not_named_is_refused_though_it_could_be_decoded():
+    """The list is what keeps FFmpeg's other formats away, whatever they can do."""
+    head = struct.pack(">4sIIIII", b".snd", 24, 3200, 3, 16_000, 1)
+    assert fault(head + b"\0" * 3200).code == "invalid_audio"
+
+
 def test_a_film_without_sound_is_refused_by_name():
     target = io.BytesIO()
     with av.open(target, "w", format="mp4") as container:

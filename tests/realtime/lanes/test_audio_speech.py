@@ -111,6 +111,19 @@ def test_the_first_unit_has_a_listeners_deadline_and_the_rest_takes_what_room_th
     run(scenario)
 
 
+def test_a_model_that_takes_streamed_text_gets_units_too():
+    """As one stream for everything it would be held to a listener's pace from end to end."""
+
+    async def scenario():
+        async with gateway(spec=fake_spec(text_capacity=4096)) as here:
+            answer = await post_speech(here, input=" ".join([TEXT] * 4), response_format="pcm")
+            assert len(here.engine.streams) > 1
+            assert all(stream.plan.is_text_final for stream in here.engine.streams)
+            assert answer.content == pcm16_of(*(stream.text for stream in here.engine.streams))
+
+    run(scenario)
+
+
 def test_events_carry_the_same_bytes_and_the_usage():
     async def scenario():
         async with gateway() as here:
@@ -459,6 +472,23 @@ def test_a_slow_reader_pauses_its_stream_and_gets_everything():
             one.close()
             n_spoken = sum(len(stream.text) for stream in here.engine.streams)
             assert len(body) > 2 * 240 * n_spoken
+
+    run(scenario)
+
+
+def test_silence_waits_for_a_slow_reader_too():
+    text = '<break time="10s"/> x ' * 200
+
+    async def scenario():
+        async with gateway(replace(FAST_CONFIG, send=replace(SLOW, blocked_s=30.0))) as here:
+            one = order_unread(here, text)
+            await until(lambda: here.sample("parley_pauses_total"))
+            # What an event loop does in so many turns would fill the queue if it could.
+            for _ in range(200):
+                await asyncio.sleep(0.001)
+            assert here.sample("parley_queue_seconds") < 3
+            one.close()
+            await until(lambda: not here.server.gateway.count.n_sessions)
 
     run(scenario)
 

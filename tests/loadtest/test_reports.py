@@ -111,6 +111,6 @@ def test_the_live_line_tells_how_it_goes():
     progress.records += [record(heard=None, outcome="lost")]
     line = state_of(progress)
     assert "first sound 130/130 ms" in line
-    assert "1 with gaps" in line
+    assert "1 gaps" in line
     assert "1 refused" in line
     assert "1 errors" in line

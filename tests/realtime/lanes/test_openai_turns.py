@@ -3,9 +3,11 @@
 Every event that comes is checked against the types of the `openai` package, strictly.
 """
 
+import numpy as np
 import pytest
 
-from realtime.agent.base import FunctionCall, ReplyDone, StageFailed, TextDelta
+from realtime.agent.base import AudioDelta, FunctionCall, ReplyDone, StageFailed, TextDelta
+from tests.fakes import RATE_HZ
 from tests.realtime.harness import run, until
 from tests.realtime.lanes.ga_client import MAX_DELTA_MS, ga_client
 from tests.realtime.talk_harness import LOUD, ScriptedAgent, talk
@@ -71,6 +73,9 @@ def test_a_spoken_turn():
             item = response["output"][0]
             assert item["content"] == [{"type": "output_audio", "transcript": "Good day to you."}]
             assert len(client.audio[response["id"]]) == 24_000, "half a second of PCM16 at 24 kHz"
+            added = client.events("conversation.item.added")[-1]["item"]
+            assert (added["status"], added["content"]) == ("in_progress", [])
+            assert added["id"] == item["id"]
             started, stopped, committed = client.log[:3]
             assert started["item_id"] == stopped["item_id"] == committed["item_id"]
             assert started["audio_start_ms"] < stopped["audio_end_ms"]
@@ -297,7 +302,9 @@ def test_deltas_of_audio_are_20_to_200_ms_each():
         agent = ScriptedAgent(answer=None)
         async with talk(agent) as here, ga_client(here) as client:
             await client.send("response.create")
-            reply = await replying(here, client, seconds=3.0)
+            reply = await replying(here, client, seconds=1.0)
+            # Models may give much at once.
+            reply.put(AudioDelta(pcm=np.full(2 * RATE_HZ, 0.1, np.float32), text_end=18))
             reply.end()
             response = await client.done()
             assert len(client.audio[response["id"]]) == 3 * 48_000

@@ -5,6 +5,7 @@ Needs matplotlib: `pip install -e ".[loadtest]"`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loadtest.measure.figures import Bounds
+from loadtest.measure.playout import PREBUFFERS_MS
 from loadtest.measure.streams import Heard, StreamRecord
 from loadtest.report import RunReport
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 WIDTH_IN, ROW_IN = 13.0, 3.6
 DPI: Final = 110
 PERCENTS: Final = ("p50", "p90", "p95", "p99")
+STYLES: Final = {"speech": "-", "answer": "--"}
 GOOD, LATE, GAPPY = "tab:green", "tab:orange", "tab:red"
 
 
@@ -72,25 +75,11 @@ def _title(report: RunReport) -> str:
 
 
 def _first_sound(axes: Axes, reports: Sequence[RunReport]) -> None:
-    """First audible sample against the rate; lines by percentile, a mark for each run."""
-    for kind, style in (("speech", "-"), ("answer", "--")):
+    """First audible sample against the rate, a line for each percentile."""
+    for kind, style in STYLES.items():
         for number, percent in enumerate(PERCENTS):
-            points = [
-                (report.settings.rate_per_s, value)
-                for report in reports
-                if (value := _value(report, kind, f"ttfa_audible_{percent}_ms")) is not None
-            ]
-            if points:
-                rates, values = zip(*points, strict=True)
-                axes.plot(
-                    rates,
-                    values,
-                    style,
-                    marker="o",
-                    ms=4,
-                    color=f"C{number}",
-                    label=f"{kind} {percent}",
-                )
+            label, color = f"{kind} {percent}", f"C{number}"
+            _line(axes, reports, kind, f"ttfa_audible_{percent}_ms", style, color, label)
     axes.set(title="First audible sample against rate", xlabel="callers per s", ylabel="ms")
     axes.set_ylim(bottom=0)
     _finish(axes)
@@ -98,24 +87,37 @@ def _first_sound(axes: Axes, reports: Sequence[RunReport]) -> None:
 
 def _goodput(axes: Axes, reports: Sequence[RunReport]) -> None:
     """Good streams against the rate, for each prebuffer, under what was offered."""
-    for kind, style in (("speech", "-"), ("answer", "--")):
-        names = ("offered_per_s", *(f"goodput_{ms}ms_per_s" for ms in (0, 100, 200)))
-        labels = ("offered", "good, no prebuffer", "good, 100 ms", "good, 200 ms")
-        for number, (name, label) in enumerate(zip(names, labels, strict=True)):
-            points = [
-                (report.settings.rate_per_s, value)
-                for report in reports
-                if (value := _value(report, kind, name)) is not None
-            ]
-            if points:
-                rates, values = zip(*points, strict=True)
-                color = "0.6" if number == 0 else f"C{number - 1}"
-                axes.plot(
-                    rates, values, style, marker="o", ms=4, color=color, label=f"{kind} {label}"
-                )
+    for kind, style in STYLES.items():
+        _line(axes, reports, kind, "offered_per_s", style, "0.6", f"{kind} offered")
+        for number, ms in enumerate(PREBUFFERS_MS):
+            label, color = f"{kind} good, {ms} ms prebuffer", f"C{number}"
+            _line(axes, reports, kind, f"goodput_{ms}ms_per_s", style, color, label)
     axes.set(title="Goodput against rate", xlabel="callers per s", ylabel="streams per s")
     axes.set_ylim(bottom=0)
     _finish(axes)
+
+
+def _line(
+    axes: Axes,
+    reports: Sequence[RunReport],
+    kind: str,
+    name: str,
+    style: str,
+    color: str,
+    label: str,
+) -> None:
+    """A figure against the rate: a dot for each run, the line through the means of the seeds."""
+    by_rate: dict[float, list[float]] = defaultdict(list)
+    for report in reports:
+        value = report.figures.get(kind, {}).get(name)
+        if value is not None:
+            by_rate[report.settings.rate_per_s].append(value)
+    if not by_rate:
+        return
+    means = [sum(values) / len(values) for values in by_rate.values()]
+    axes.plot(list(by_rate), means, style, color=color, label=label)
+    dots = [(rate, value) for rate, values in by_rate.items() for value in values]
+    axes.plot(*zip(*dots, strict=True), "o", ms=4, color=color)
 
 
 def _concurrency(axes: Axes, report: RunReport) -> None:
@@ -193,11 +195,6 @@ def _end_s(record: StreamRecord) -> float:
 
 def _played_s(heard: Heard) -> float:
     return heard.first_packet_s + heard.audio_s + heard.listening[0].underrun_s
-
-
-def _value(report: RunReport, kind: str, name: str) -> float | None:
-    figures = report.figures.get(kind)
-    return None if figures is None else figures[name]
 
 
 def _finish(axes: Axes) -> None:

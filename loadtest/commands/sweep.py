@@ -43,7 +43,10 @@ def sweep(
     out: options.Out = None,
     png: options.Png = None,
 ) -> None:
-    """Find the largest rate that keeps a promise: double until one fails, then halve the gap."""
+    """Find the largest rate that keeps a promise: double until one fails, then halve the gap.
+
+    Exit status 3: it was the load generator that could do no more.
+    """
     promise = Promise(
         percent=percent,
         ttfa_ms=ttfa_bound_ms,
@@ -74,6 +77,9 @@ def sweep(
         write_sweep(out, report)
         console.print(f"Written to {out}")
     draw(png, report.runs)
+    failed = [run for run in report.runs if run.settings.rate_per_s == report.found.failed]
+    if any(not run.is_valid for run in failed):
+        raise typer.Exit(options.EXIT_NOT_VALID)
 
 
 def search_shown(

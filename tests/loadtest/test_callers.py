@@ -20,7 +20,7 @@ from loadtest.traffic.schedule import Call
 from loadtest.traffic.setting import Setting
 from loadtest.traffic.speaking import SpeechCaller
 from loadtest.traffic.texts import texts
-from realtime.config import SendLimits
+from realtime.config import GatewayConfig, SendLimits
 from tests.fakes import fake_spec
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
 from tests.realtime.talk_harness import LOUD, ScriptedAgent, talk
@@ -32,7 +32,7 @@ STEP_S = 0.02
 QUICK = Scenario(
     name="quick", shares={"whole": 1.0}, think_s=0.01, turns=2, heard_s=(0.02, 0.05), stall_s=1.0
 )
-CONFIG = replace(
+IMPATIENT = replace(
     FAST_CONFIG, send=replace(SendLimits(), blocked_s=0.2, hard_blocked_s=0.1, socket_bytes=4096)
 )
 
@@ -75,12 +75,13 @@ def speak(
     step_s: float = STEP_S,
     scenario: Scenario = QUICK,
     rate_hz: int = RATE_HZ,
+    config: GatewayConfig = FAST_CONFIG,
 ):
     """A visit to the speech lane. Gives its record and the fake's last stream."""
 
     async def scene():
         async with (
-            gateway(CONFIG, step_s=step_s, spec=fake_spec(rate_hz=rate_hz)) as server,
+            gateway(config, step_s=step_s, spec=fake_spec(rate_hz=rate_hz)) as server,
             setting(server.port, scenario) as given,
         ):
             caller = SpeechCaller(call(part, seed), given)
@@ -139,7 +140,9 @@ def test_a_slow_reader_is_cut_off_and_leaves_no_stream_behind():
     """It asks for PCM and reads nothing: the server's patience ends first."""
     patient = replace(QUICK, stall_s=3.0)
     # At 8 kHz the fake speaks for three times as long: more than buffers hold.
-    found, streams = speak("slow_reader", step_s=0.005, scenario=patient, rate_hz=8000)
+    found, streams = speak(
+        "slow_reader", step_s=0.005, scenario=patient, rate_hz=8000, config=IMPATIENT
+    )
     assert found.outcome == "slow"
     assert "broke off" in found.detail or "1013" in found.detail
     assert found.listened is None
@@ -155,7 +158,7 @@ def test_a_slow_reader_that_wakes_up_in_time_hears_the_rest():
 def test_a_full_server_is_a_refusal():
     async def scene():
         async with (
-            gateway(replace(CONFIG, max_sessions=1)) as server,
+            gateway(replace(FAST_CONFIG, max_sessions=1)) as server,
             server.client(),
             setting(server.port) as given,
         ):
@@ -181,7 +184,7 @@ def test_nobody_there_is_an_error():
 
 def test_what_is_cut_by_the_end_of_the_run_is_said():
     async def scene():
-        async with gateway(CONFIG, step_s=5.0) as server, setting(server.port) as given:
+        async with gateway(FAST_CONFIG, step_s=5.0) as server, setting(server.port) as given:
             caller = SpeechCaller(call("whole"), given)
             task = asyncio.create_task(caller.run())
             await until(lambda: server.engine.n_open)
@@ -199,7 +202,7 @@ def converse(part: str, *, agent=None, seed: int = 1, codec="opus", scenario: Sc
 
     async def scene():
         async with (
-            talk(agent, config=CONFIG, clock=time.monotonic) as server,
+            talk(agent, config=FAST_CONFIG, clock=time.monotonic) as server,
             setting(server.port, scenario, codec) as given,
         ):
             caller = TalkCaller(call(part, seed), given)
@@ -225,11 +228,11 @@ def test_questions_are_asked_and_answers_heard(codec):
 
 
 class TalkativeAgent(ScriptedAgent):
-    """Answers for two seconds."""
+    """Answers for six seconds at first, then shortly."""
 
     def reply(self, request, playout):
         one = super().reply(request, playout)
-        one.say("A story without an end. ", 2.0)
+        one.say("A story without an end. ", 6.0 if len(self.replies) == 1 else 0.5)
         one.end()
         return one
 
@@ -239,13 +242,15 @@ def test_an_answer_is_spoken_over():
                                  scenario=replace(QUICK, turns=1))  # fmt: skip
     assert len(agent.replies) == 2
     assert [found.outcome for found in records] == ["cut", "completed"]
-    assert records[0].heard.audio_s < 2.001
+    assert records[0].heard.audio_s < 6.001
     assert 0 < records[0].cancel_to_silence_s < 5.0
     assert records[1].cancel_to_silence_s is None
 
 
 def test_who_hangs_up_in_an_answer_leaves_nothing_behind():
-    records, agent, _ = converse("talk_hang_up", agent=TalkativeAgent(answer=None))
+    scenario = replace(QUICK, turns=1)
+    agent = TalkativeAgent(answer=None)
+    records, agent, _ = converse("talk_hang_up", agent=agent, scenario=scenario)
     assert records[-1].outcome == "left"
     assert agent.replies[-1].is_cancelled
 

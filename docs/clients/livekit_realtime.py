@@ -3,8 +3,8 @@
     pip install livekit-agents livekit-plugins-openai
     python docs/clients/livekit_realtime.py question.wav answer.wav
 
-The question is 24 kHz, mono, 16 bit. PARLEY_URL names the server. `Microphone` and `Loudspeaker`
-stand where a session has its room.
+The question is 24 kHz, mono, 16 bit. PARLEY_URL names the server, PARLEY_API_KEY a key, if it
+wants one. `Microphone` and `Loudspeaker` stand where a session has its room.
 """
 
 import asyncio
@@ -18,11 +18,12 @@ from livekit.agents.voice.io import AudioInput, AudioOutput, AudioOutputCapabili
 from livekit.plugins import openai
 
 URL = os.environ.get("PARLEY_URL", "http://127.0.0.1:8765")
+KEY = os.environ.get("PARLEY_API_KEY", "none")
 
 
 async def main(question: str, answer: str) -> None:
     """Ask once, print both sides' words, and write the answer."""
-    model = openai.realtime.RealtimeModel(base_url=f"{URL}/v1", model="pico", api_key="none")
+    model = openai.realtime.RealtimeModel(base_url=f"{URL}/v1", model="pico", api_key=KEY)
     session = AgentSession(llm=model)
     session.input.audio = Microphone(question)
     session.output.audio = loudspeaker = Loudspeaker()

@@ -3,7 +3,8 @@
     pip install openai-agents
     python docs/clients/openai_agents.py question.wav answer.wav
 
-The question is 24 kHz, mono, 16 bit. PARLEY_URL names the server.
+The question is 24 kHz, mono, 16 bit. PARLEY_URL names the server, PARLEY_API_KEY a key, if it
+wants one.
 """
 
 import asyncio
@@ -14,13 +15,14 @@ import wave
 from agents.realtime import RealtimeAgent, RealtimeRunner, RealtimeSession
 
 URL = os.environ.get("PARLEY_URL", "http://127.0.0.1:8765").replace("http", "ws", 1)
+KEY = os.environ.get("PARLEY_API_KEY", "none")
 AGENT = RealtimeAgent(name="Parley", instructions="Answer in one short sentence.")
 
 
 async def main(question: str, answer: str) -> None:
     """Ask once, print both sides' words, and write the answer."""
     heard, said = bytearray(), ""
-    server = {"url": f"{URL}/v1/realtime?model=pico", "api_key": "none"}
+    server = {"url": f"{URL}/v1/realtime?model=pico", "api_key": KEY}
     async with await RealtimeRunner(AGENT).run(model_config=server) as session:
         microphone = asyncio.create_task(speak(session, question))
         async for event in session:

@@ -3,7 +3,8 @@
     pip install "openai[realtime]"
     python docs/clients/openai_realtime.py question.wav answer.wav
 
-The question is 24 kHz, mono, 16 bit. PARLEY_URL names the server.
+The question is 24 kHz, mono, 16 bit. PARLEY_URL names the server, PARLEY_API_KEY a key, if it
+wants one.
 """
 
 import base64
@@ -14,6 +15,7 @@ import wave
 from openai import OpenAI
 
 URL = os.environ.get("PARLEY_URL", "http://127.0.0.1:8765")
+KEY = os.environ.get("PARLEY_API_KEY", "none")
 PUSH_TO_TALK = {
     "type": "realtime",
     "audio": {"input": {"turn_detection": None, "transcription": {"model": "whisper-1"}}},
@@ -22,7 +24,7 @@ PUSH_TO_TALK = {
 
 def main(question: str, answer: str) -> None:
     """Ask once, print both sides' words, and write the answer."""
-    client = OpenAI(base_url=f"{URL}/v1", api_key="none")
+    client = OpenAI(base_url=f"{URL}/v1", api_key=KEY)
     with wave.open(question) as file:
         spoken = base64.b64encode(file.readframes(file.getnframes())).decode()
     heard = bytearray()

@@ -3,7 +3,7 @@
     pip install openai
     python docs/clients/openai_speech.py "The kettle is on." kettle.mp3
 
-PARLEY_URL names the server.
+PARLEY_URL names the server, PARLEY_API_KEY a key, if it wants one.
 """
 
 import os
@@ -13,11 +13,12 @@ from pathlib import Path
 from openai import OpenAI
 
 URL = os.environ.get("PARLEY_URL", "http://127.0.0.1:8765")
+KEY = os.environ.get("PARLEY_API_KEY", "none")
 
 
 def main(text: str, path: str) -> None:
     """Have the text spoken, then have the file read."""
-    client = OpenAI(base_url=f"{URL}/v1", api_key="none")
+    client = OpenAI(base_url=f"{URL}/v1", api_key=KEY)
     with client.audio.speech.with_streaming_response.create(
         model="pico",
         voice="joe",

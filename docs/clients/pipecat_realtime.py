@@ -3,8 +3,8 @@
     pip install "pipecat-ai[openai]"
     python docs/clients/pipecat_realtime.py question.wav answer.wav
 
-The question is 24 kHz, mono, 16 bit. PARLEY_URL names the server. `speak` and `Loudspeaker` stand
-where a pipeline has its transport.
+The question is 24 kHz, mono, 16 bit. PARLEY_URL names the server, PARLEY_API_KEY a key, if it
+wants one. `speak` and `Loudspeaker` stand where a pipeline has its transport.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 from pipecat.workers.runner import WorkerRunner
 
 URL = os.environ.get("PARLEY_URL", "http://127.0.0.1:8765").replace("http", "ws", 1)
+KEY = os.environ.get("PARLEY_API_KEY", "none")
 TRANSCRIBED = SessionProperties(
     audio=AudioConfiguration(input=AudioInput(transcription=InputAudioTranscription()))
 )
@@ -42,7 +43,7 @@ TRANSCRIBED = SessionProperties(
 async def main(question: str, answer: str) -> None:
     """Ask once, print both sides' words, and write the answer."""
     llm = OpenAIRealtimeLLMService(
-        api_key="none",
+        api_key=KEY,
         base_url=f"{URL}/v1/realtime",
         settings=OpenAIRealtimeLLMService.Settings(model="pico", session_properties=TRANSCRIBED),
     )

@@ -10,6 +10,7 @@ from typing import Any
 from agents import FunctionTool
 from agents.realtime import RealtimeAgent, RealtimeRunner, RealtimeSession
 
+from tests.clients.keys import KEY
 from tests.clients.microphone import open_microphone
 
 TIMEOUT_S = 90.0
@@ -88,7 +89,7 @@ class AgentsTalk:
 async def talking(url: str, tools: Sequence[FunctionTool] = ()) -> AsyncIterator[AgentsTalk]:
     """A session of the package with its own defaults: only the address is ours."""
     agent = RealtimeAgent(name="Parley", instructions="Answer briefly.", tools=list(tools))
-    server = {"url": f"{url.replace('http', 'ws', 1)}/v1/realtime", "api_key": "none"}
+    server = {"url": f"{url.replace('http', 'ws', 1)}/v1/realtime", "api_key": KEY}
     async with await RealtimeRunner(agent).run(model_config=server) as session:
         talk = AgentsTalk(session)
         listening = asyncio.create_task(talk.listen())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.server_process import running_server
+from tests.clients.keys import KEY
 from tests.clients.scripted_llm import running_llm
 from tests.clients.voice import RATE_HZ, say
 from tests.e2e.conftest import read_back
@@ -29,8 +30,12 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def calling_url() -> Iterator[str]:
-    """Of a server whose text model calls functions."""
-    with running_llm() as llm, running_server("--model", "pico", "--llm-url", llm) as url:
+    """Of a server whose text model calls functions, and which asks for a key."""
+    keys = {"PARLEY_API_KEYS": KEY}
+    with (
+        running_llm() as llm,
+        running_server("--model", "pico", "--llm-url", llm, env=keys) as url,
+    ):
         yield url
 
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.clients.keys import KEY
+
 FOLDER = Path(__file__).parents[2] / "docs/clients"
 TIMEOUT_S = 120
 
@@ -15,7 +17,7 @@ def run_example(name: str, url: str, *arguments: str | Path, python: str = sys.e
     """What an example printed. It must succeed, without a word of complaint."""
     run = subprocess.run(
         [python, FOLDER / name, *arguments],
-        env={**os.environ, "PARLEY_URL": url},
+        env={**os.environ, "PARLEY_URL": url, "PARLEY_API_KEY": KEY},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

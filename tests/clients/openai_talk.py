@@ -18,6 +18,7 @@ from openai.types.realtime import (
 )
 from pydantic import BaseModel, TypeAdapter
 
+from tests.clients.keys import KEY
 from tests.clients.microphone import Microphone, open_microphone
 from tests.clients.voice import RATE_HZ, say
 
@@ -125,20 +126,20 @@ def unknown_fields(value: Any, path: str = "") -> Iterator[str]:
 
 
 @asynccontextmanager
-async def talking(url: str) -> AsyncIterator[OpenAiTalk]:
+async def talking(url: str, key: str = KEY) -> AsyncIterator[OpenAiTalk]:
     """A connection of the package, as the package makes it."""
-    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none")
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     async with client, client.realtime.connect(model="pico") as connection:
         talk = OpenAiTalk(connection)
         await talk.until("session.created")
         yield talk
 
 
-def converse(url: str, scenario: Callable[[OpenAiTalk], Any]) -> None:
+def converse(url: str, scenario: Callable[[OpenAiTalk], Any], key: str = KEY) -> None:
     """Run a scenario in a connection of its own."""
 
     async def run() -> None:
-        async with talking(url) as talk:
+        async with talking(url, key) as talk:
             await scenario(talk)
 
     asyncio.run(run())

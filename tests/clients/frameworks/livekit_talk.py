@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 import time
 import wave
@@ -100,7 +101,8 @@ class Talk:
     """An agent with Parley in it."""
 
     def __init__(self, url: str, agent: Agent) -> None:
-        self.model = openai.realtime.RealtimeModel(base_url=f"{url}/v1", api_key="none")
+        key = os.environ["PARLEY_API_KEY"]
+        self.model = openai.realtime.RealtimeModel(base_url=f"{url}/v1", api_key=key)
         # This loudspeaker cannot pause, which resuming would take.
         turns: Any = {"interruption": {"resume_false_interruption": False}}
         self.session = AgentSession(llm=self.model, turn_handling=turns)

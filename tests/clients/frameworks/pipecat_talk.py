@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import wave
 from collections.abc import Callable
@@ -102,7 +103,7 @@ class Talk:
         transcribed = AudioInput(transcription=InputAudioTranscription())
         properties = SessionProperties(audio=AudioConfiguration(input=transcribed))
         self.llm = OpenAIRealtimeLLMService(
-            api_key="none",
+            api_key=os.environ["PARLEY_API_KEY"],
             base_url=f"{url.replace('http', 'ws', 1)}/v1/realtime",
             settings=OpenAIRealtimeLLMService.Settings(
                 model="pico",

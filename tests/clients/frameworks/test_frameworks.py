@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.clients.examples import run_example
+from tests.clients.keys import KEY
 
 PYTHON = os.environ.get("PARLEY_CLIENTS_PYTHON", "")
 pytestmark = [
@@ -31,6 +32,7 @@ def run_talk(framework: str, *arguments: str | Path) -> dict[str, Any]:
     """What came of a conversation; there must have been no error and no warning in it."""
     run = subprocess.run(
         [PYTHON, Path(__file__).parent / f"{framework}_talk.py", *arguments],
+        env={**os.environ, "PARLEY_API_KEY": KEY},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -40,7 +40,7 @@ def verdict(report: Mapping[str, Any], exceptions: Mapping[str, str]) -> tuple[i
             lines.append(f"{package['name']} {package['version']}: {found['id']}, {word}")
             is_clean = is_clean and reason is not None
     if not looked_up:
-        return 0, ["SKIPPED the audit: the index here does not tell vulnerabilities; ask one that does"]
+        return 0, ["SKIPPED the audit: the index here tells of no vulnerabilities"]
     if skipped:
         lines.append(f"not looked up: {', '.join(sorted(skipped))}")
     lines.append(f"{len(looked_up)} packages looked up: {'clean' if is_clean else 'NOT clean'}")

@@ -10,6 +10,7 @@ import sys
 import typer
 
 from loadtest.commands.compare import compare, plot
+from loadtest.commands.profile import profile
 from loadtest.commands.run import run
 from loadtest.commands.soak import soak
 from loadtest.commands.sweep import sweep
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Load generator: callers arrive as in life, and hear what a listener would hear.",
 )
-for command in (run, sweep, compare, plot, soak):
+for command in (run, sweep, compare, plot, soak, profile):
     app.command()(command)
 
 

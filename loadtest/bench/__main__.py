@@ -1,6 +1,6 @@
 """Measures this machine with real server processes: tables here, JSON under `bench-results/`.
 
-    make bench                                        everything, about three minutes
+    make bench                                        everything, about ten minutes
     make bench BENCH_ARGS="--only engine_step"        one part
 
 Nothing is judged: no figure fails the run, a part that cannot be measured does.
@@ -26,7 +26,6 @@ from loadtest.bench.parts import PARTS, Part, Row
 from loadtest.server_process import ServerProcessError
 from realtime.client.speech import ClientError
 
-PART_LIMIT_S = 150.0
 RESULTS = Path("bench-results")
 
 
@@ -68,14 +67,14 @@ def _run(part: Part, model: str, rows: list[Row], console: Console) -> str:
         task = progress.add_task(part.name, total=part.n_steps)
 
         async def measure() -> None:
-            async with asyncio.timeout(PART_LIMIT_S):
+            async with asyncio.timeout(part.limit_s):
                 async for row in part.measure(model, lambda: progress.advance(task)):
                     rows.append(row)
 
         try:
             asyncio.run(measure())
         except TimeoutError:
-            return f"not done in {PART_LIMIT_S:.0f} s"
+            return f"not done in {part.limit_s:.0f} s"
         except (ClientError, ServerProcessError, subprocess.SubprocessError) as error:
             return str(error)
     return ""

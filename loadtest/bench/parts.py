@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Final
 
 from loadtest.bench import gateway, speech
@@ -20,6 +22,8 @@ N_TAKES: Final = 5
 N_SOCKETS: Final = 16
 TONE: Final = ("--no-talk", "--model", "toy-tone", "--policy", "throughput", "--max-streams", "64")
 ENGINE_LIMIT_S: Final = 120.0
+GENERATION_LIMIT_S: Final = 600.0
+DTYPES: Final = ("float32", "bfloat16")
 
 Row = dict[str, Any]
 Tick = Callable[[], None]
@@ -35,6 +39,7 @@ class Part:
         n_steps: of the progress bar.
         measure: gives the rows as they are done; takes the model and a call for each step.
         columns: heading and form of each figure that the table shows, by key.
+        limit_s: how long it may take.
     """
 
     name: str
@@ -42,6 +47,7 @@ class Part:
     n_steps: int
     measure: Callable[[str, Tick], AsyncIterator[Row]]
     columns: dict[str, tuple[str, str]]
+    limit_s: float = 150.0
 
 
 async def _ttfa(model: str, tick: Tick) -> AsyncIterator[Row]:
@@ -85,6 +91,38 @@ async def _engine(model: str, tick: Tick) -> AsyncIterator[Row]:
     tick()
     for row in json.loads(answer.stdout):
         yield row
+
+
+async def _generation(model: str, tick: Tick) -> AsyncIterator[Row]:
+    for dtype in DTYPES:
+        for row in (await _measured(dtype))["generation"]:
+            yield row
+        tick()
+
+
+async def _step(model: str, tick: Tick) -> AsyncIterator[Row]:
+    for dtype in DTYPES:
+        yield (await _measured(dtype))["step"]
+        tick()
+
+
+@cache
+def _answer(dtype: str) -> str:
+    """What one process measures for both tables."""
+    answer = subprocess.run(
+        [sys.executable, "-m", "loadtest.bench.generation", dtype],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=GENERATION_LIMIT_S,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return answer.stdout
+
+
+async def _measured(dtype: str) -> dict[str, Any]:
+    measured: dict[str, Any] = json.loads(await asyncio.to_thread(_answer, dtype))
+    return measured
 
 
 PARTS: Final = (
@@ -159,6 +197,34 @@ PARTS: Final = (
             "step_ms": ("step ms", ".2f"),
             "model_ms": ("model ms", ".2f"),
             "overhead_ms": ("engine's own ms", ".2f"),
+        },
+    ),
+    Part(
+        name="generation",
+        title="The engine against transformers generate (150M Llama and SNAC, random weights)",
+        n_steps=len(DTYPES),
+        measure=_generation,
+        limit_s=2 * GENERATION_LIMIT_S,
+        columns={
+            "dtype": ("precision", "s"),
+            "n_streams": ("requests", "d"),
+            "ours_audio_s_per_s": ("ours audio s per s", ".2f"),
+            "theirs_audio_s_per_s": ("transformers", ".2f"),
+            "ratio": ("ratio", ".2f"),
+        },
+    ),
+    Part(
+        name="generation_step",
+        title="A decode step against the matrix products in it (the same model)",
+        n_steps=len(DTYPES),
+        measure=_step,
+        limit_s=2 * GENERATION_LIMIT_S,
+        columns={
+            "dtype": ("precision", "s"),
+            "batch": ("batch", "d"),
+            "step_ms": ("step ms", ".1f"),
+            "products_ms": ("products ms", ".1f"),
+            "ratio": ("ratio", ".2f"),
         },
     ),
 )

@@ -78,6 +78,12 @@ class OpenAiTalk:
         await self.connection.response.create()
         return await self.until("response.done")
 
+    async def answers(self, n_answers: int) -> list[ResponseDoneEvent]:
+        """Wait until so many answers are over."""
+        while len(done := list(self.of(ResponseDoneEvent))) < n_answers:
+            await self.until("response.done")
+        return done
+
     def microphone(self) -> Any:
         """An open microphone."""
         return open_microphone(self.append)

@@ -10,8 +10,8 @@ later under an older number is void.
     idle --turn ended (agents that hear), client asks--> answering
 
 `waiting` exists for agents that answer the transcript: an empty one (a cough) is not answered.
-Turns that are spoken during an answer which may not be interrupted are kept; when it ends, and it
-is known what was said in all of them, one answer to all follows.
+Turns that are spoken during an answer which may not be interrupted are kept; when it has been
+heard, and it is known what was said in all of them, one answer to all follows.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class TurnMachine:
         if self._active is not None and number in (None, self._active):
             self._forget_turns()
             return self._stop("client_cancelled")
-        if number is None and self._waiting:
+        if number is None and (self._waiting or self._is_owed):
             # It has no number yet that the client knows: it gets one, and ends with it.
             return [self._start("client"), *self._stop("client_cancelled")]
         return [RefuseCancel()]
@@ -246,7 +246,7 @@ class TurnMachine:
             self._heard = None
             if self._active is None:
                 self._start_idle(now_s)
-        return []
+        return self._answer_if_due()
 
     def on_tick(self, now_s: float) -> list[Action]:
         """Time passes. To be called several times a second."""
@@ -263,10 +263,10 @@ class TurnMachine:
         return [TakeSilence(), self._start("idle")]
 
     def _answer_if_due(self) -> list[Action]:
-        """One answer to all that was said, once nothing is answered and all of it is known."""
+        """One answer to all that was said, once that is known and no other is made or heard."""
         if not self.settings.creates:
             self._forget_turns()
-        if self._active is not None or self._waiting:
+        if self._active is not None or self._heard is not None or self._waiting:
             return []
         if self._is_owed:
             return [self._start("turn")]

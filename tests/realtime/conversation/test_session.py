@@ -14,6 +14,7 @@ from realtime.agent.base import (
     ReplyDone,
     StageFailed,
 )
+from realtime.conversation.session import TICK_S
 from realtime.frames import AudioFrame
 from tests.realtime.harness import FAST_CONFIG, run, until
 from tests.realtime.talk_harness import (
@@ -653,6 +654,9 @@ def test_interruption_can_be_switched_off():
             assert not reply.is_cancelled
             reply.end()
             assert (await client.done())["status"] == "completed"
+            await asyncio.sleep(3 * TICK_S)
+            assert len(here.agent.replies) == 1, "its end is still heard"
+            here.clock.now_s += 5.0
             await until(lambda: len(here.agent.replies) == 2)
             here.agent.replies[1].end()
             await client.done()
@@ -672,6 +676,7 @@ def test_all_that_is_said_during_an_answer_without_interruption_has_one_answer()
                 await client.until_event(TRANSCRIPTION + "completed")
             reply.end()
             await client.done()
+            here.clock.now_s += 5.0
             await until(lambda: len(here.agent.replies) == 2)
             said = [text for text in texts(here.agent.replies[1].request) if text]
             assert said[-3:] == ["one", "two", "three"]

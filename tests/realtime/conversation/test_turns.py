@@ -22,6 +22,7 @@ TURN_1, TURN_2 = ("turn", 1), ("turn", 2)
 WORDS_1, EMPTY_1 = ("transcript", 1, False), ("transcript", 1, True)
 WORDS_2, EMPTY_2 = ("transcript", 2, False), ("transcript", 2, True)
 HEARD_1, ENDED_1, SILENT_1 = ("heard", 1), ("ended", 1), ("silent", 1)
+OVER_1 = (ENDED_1, SILENT_1)
 BY_TURN_1, BY_TURN_2 = (StartAnswer(number=n, cause="turn") for n in (1, 2))
 BY_CLIENT_1, BY_CLIENT_2 = (StartAnswer(number=n, cause="client") for n in (1, 2))
 BARGED_1 = StopAnswer(number=1, reason="turn_detected")
@@ -185,7 +186,7 @@ BY_AUDIO = {
 POLITE = TurnSettings(interrupts=False)
 WITHOUT_INTERRUPTION = {
     "speech stops nothing; its turn is answered after": (
-        [CREATE, HEARD_1, SPEECH, TURN_1, ENDED_1],
+        [CREATE, HEARD_1, SPEECH, TURN_1, *OVER_1],
         [BY_CLIENT_1, BY_TURN_2],
     ),
     "a cancel drops what is queued": (
@@ -216,28 +217,34 @@ def test_sessions_without_interruption(name):
 # For agents that answer the transcript, in sessions without interruption: what is said while the
 # first answer is heard.
 SAID_MEANWHILE = {
-    "its words come early": ([TURN_1, WORDS_1, ENDED_1], [BY_TURN_2]),
-    "its words come late": ([TURN_1, ENDED_1, WORDS_1], [BY_TURN_2]),
-    "a cough": ([TURN_1, EMPTY_1, ENDED_1], []),
-    "a cough, told late": ([TURN_1, ENDED_1, EMPTY_1], []),
-    "two turns have one answer": ([TURN_1, WORDS_1, TURN_2, WORDS_2, ENDED_1], [BY_TURN_2]),
+    "its end is still heard": ([TURN_1, WORDS_1, ENDED_1], []),
+    "it is over for the client first": ([TURN_1, WORDS_1, SILENT_1, ENDED_1], [BY_TURN_2]),
+    "its words come early": ([TURN_1, WORDS_1, *OVER_1], [BY_TURN_2]),
+    "its words come late": ([TURN_1, *OVER_1, WORDS_1], [BY_TURN_2]),
+    "a cough": ([TURN_1, EMPTY_1, *OVER_1], []),
+    "a cough, told late": ([TURN_1, *OVER_1, EMPTY_1], []),
+    "two turns have one answer": ([TURN_1, WORDS_1, TURN_2, WORDS_2, *OVER_1], [BY_TURN_2]),
     "two turns, the words of the first come last": (
-        [TURN_1, TURN_2, WORDS_2, ENDED_1, WORDS_1],
+        [TURN_1, TURN_2, WORDS_2, *OVER_1, WORDS_1],
         [BY_TURN_2],
     ),
     "a cough after a question does not lose it": (
-        [TURN_1, WORDS_1, TURN_2, EMPTY_2, ENDED_1],
+        [TURN_1, WORDS_1, TURN_2, EMPTY_2, *OVER_1],
         [BY_TURN_2],
     ),
     "a cough before a question does not lose it": (
-        [TURN_1, TURN_2, WORDS_2, EMPTY_1, ENDED_1],
+        [TURN_1, TURN_2, WORDS_2, EMPTY_1, *OVER_1],
         [BY_TURN_2],
     ),
     "a cough that is known after the end": (
-        [TURN_1, WORDS_1, TURN_2, ENDED_1, EMPTY_2],
+        [TURN_1, WORDS_1, TURN_2, *OVER_1, EMPTY_2],
         [BY_TURN_2],
     ),
-    "two coughs": ([TURN_1, TURN_2, EMPTY_2, ENDED_1, EMPTY_1], []),
+    "two coughs": ([TURN_1, TURN_2, EMPTY_2, *OVER_1, EMPTY_1], []),
+    "a cancel while the end of the answer is heard": (
+        [TURN_1, WORDS_1, ENDED_1, CANCEL, SILENT_1],
+        [BY_CLIENT_2, HUSH_1, CANCELLED_2],
+    ),
     "a cancel drops all of them": (
         [TURN_1, WORDS_1, TURN_2, CANCEL, WORDS_2],
         [HUSH_1, CANCELLED_1],
@@ -392,7 +399,7 @@ def test_any_order_of_events(turn_settings, needs_transcript, events):
     st.booleans(),
     st.lists(
         st.one_of(
-            st.sampled_from(["turn", "playing", "ended"]),
+            st.sampled_from(["turn", "playing", "ended", "silent"]),
             st.tuples(st.integers(0, 3), st.booleans()),
         ),
         max_size=40,
@@ -421,6 +428,8 @@ def test_nothing_that_was_said_stays_unanswered(interrupts, steps):
                 take(send(machine, ("heard", machine.active)))
             case "ended" if machine.active is not None:
                 take(send(machine, ("ended", machine.active)))
+            case "silent" if machine.heard is not None:
+                take(send(machine, ("silent", machine.heard)))
             case (place, is_empty) if open_turns:
                 turn = open_turns.pop(place % len(open_turns))
                 if is_empty:
@@ -428,8 +437,9 @@ def test_nothing_that_was_said_stays_unanswered(interrupts, steps):
                 take(send(machine, ("transcript", turn, is_empty)))
     for turn in open_turns:
         take(send(machine, ("transcript", turn, False)))
-    while machine.active is not None:
+    while machine.active is not None or machine.heard is not None:
         take(send(machine, ("ended", machine.active)))
+        take(send(machine, ("silent", machine.heard)))
     assert not unanswered
 
 

@@ -208,10 +208,12 @@ class UserTurns:
 
     def _start(self, event: SpeechStarted) -> None:
         self._item_id = new_item_id()
-        self._watcher.on_speech_started()
+        # First the cause: clients that own their playout stop it at this, and look then which
+        # answer was being made.
         self._outlet.event(
             SpeechStartedEvent(audio_start_ms=event.start // SAMPLES_PER_MS, item_id=self._item_id)
         )
+        self._watcher.on_speech_started()
 
     def _pause(self, event: SpeechPaused) -> None:
         pcm = self._listener.cut(event.start, event.end)

@@ -159,6 +159,7 @@ def test_a_turn_that_the_user_interrupts():
             await client.speak((LOUD, 400))
             response = await client.done()
             assert client.types("response.output_audio.delta") == [
+                "input_audio_buffer.speech_started",
                 "response.output_audio.done",
                 "response.output_audio_transcript.done",
                 "response.content_part.done",
@@ -169,8 +170,6 @@ def test_a_turn_that_the_user_interrupts():
             assert response["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
             assert response["output"][0]["status"] == "incomplete"
             assert reply.is_cancelled
-            started = await client.until("input_audio_buffer.speech_started")
-            assert started["item_id"] != response["output"][0]["id"]
 
     run(scenario)
 

@@ -157,3 +157,23 @@ def test_a_fault_is_one_line(arguments, words):
     assert done.returncode == 1
     assert len(done.stderr.strip().splitlines()) == 1
     assert words in done.stderr
+
+
+@pytest.mark.slow
+def test_conversations_with_the_real_model(pico_url, tmp_path):
+    """Shipped recordings are understood, answers are heard, and an answer can be spoken over."""
+    out = tmp_path / "talk.json"
+    done = loadtest(
+        *("run", "--url", pico_url, "--rate", 0.3, "--duration", 8, "--warmup", 0, "--seed", 4),
+        *("--scenario", "conversation", "--share", "talk=0.5", "--share", "barge_in=0.5"),
+        *("--out", out),
+    )
+    assert done.returncode in (0, 3), done.stderr
+    report = read_report(out)
+    assert {one.kind for one in report.streams} == {"answer"}
+    assert {one.part for one in report.streams} == {"talk", "barge_in"}
+    assert {one.outcome for one in report.streams} <= {"completed", "cut"}, report.details
+    for one in report.streams:
+        # The server waits for silence before it answers.
+        assert one.first_sound_in_s > 0.1
+        assert one.cancel_to_silence_s is None or one.outcome == "cut"

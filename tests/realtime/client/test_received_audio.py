@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from realtime.audio.g711 import G711
 from realtime.client.received_audio import PlayoutLog, ReceivedAudio
 from realtime.errors import ProtocolError
 from realtime.events import OutputAudioDone, OutputAudioStarted
@@ -67,6 +68,15 @@ def test_pcm16_is_given_at_once_and_whole():
     audio = ReceivedAudio(started("pcm16", pre_skip=0), CountingDecoder)
     pcm = audio.push(frame("pcm16", np.array([-32768, 0, 16384], "<i2").tobytes()), 0.0)
     assert pcm.tolist() == [-1.0, 0.0, 0.5]
+    assert len(audio.finish(done(3, 1))) == 0
+
+
+@pytest.mark.parametrize("law", ["pcmu", "pcma"])
+def test_g711_is_given_at_once_and_whole(law):
+    audio = ReceivedAudio(started(law, pre_skip=0), CountingDecoder)
+    sent = np.array([-16000, 0, 16000], np.int16)
+    pcm = audio.push(frame(law, G711[law].encode(sent)), 0.0)
+    assert pcm * 32768 == pytest.approx(sent, abs=600)
     assert len(audio.finish(done(3, 1))) == 0
 
 

@@ -31,6 +31,7 @@ class SpokenSegment:
         feed: of its stream.
         n_characters: of its text; 0 where that is streamed.
         n_before: characters of the units before it.
+        is_paced: the engine holds it to the pace of a listener.
         budget_s: what it may last; infinite while more text may come.
         start_s: where it starts in the response, once known.
     """
@@ -38,6 +39,7 @@ class SpokenSegment:
     feed: StreamFeed
     n_characters: int
     n_before: int
+    is_paced: bool
     budget_s: float = math.inf
     start_s: float | None = None
 

@@ -250,7 +250,9 @@ class Speaker:
         except EngineStoppedError as error:
             raise ResponseFailedError("engine_stopped", str(error)) from None
         self._n_units += 1
-        segment = SpokenSegment(feed=feed, n_characters=n_characters, n_before=n_before)
+        segment = SpokenSegment(
+            feed=feed, n_characters=n_characters, n_before=n_before, is_paced=is_paced
+        )
         self._open.append(segment)
         if self._is_paused:
             self._bridge.set_paused(feed, is_paused=True)
@@ -280,12 +282,19 @@ class Speaker:
             self._has_ended.clear()
             await self._has_ended.wait()
         while self._open and self._open[-1].feed.outcome is None:
-            wait_s = self._config.engine_silence_s
-            if self._is_paced:
-                wait_s = self._ahead_s() - self._config.open_ahead_s
+            wait_s = self._wait_s(self._open[-1])
             if wait_s <= 0:
                 return
             await self._open[-1].feed.wait_end(max(wait_s, 0.05))
+
+    def _wait_s(self, last: SpokenSegment) -> float:
+        """Seconds until the next stream is wanted although the last one has not ended."""
+        if self._is_paced:
+            return self._ahead_s() - self._config.open_ahead_s
+        if last.is_paced:
+            # It is held to a listener's pace; there is no reason to hold what follows.
+            return self._config.open_ahead_s - last.feed.received_s
+        return self._config.engine_silence_s
 
     def _ahead_s(self) -> float:
         """Seconds until what was sent, made or promised so far will have been heard (a guess)."""

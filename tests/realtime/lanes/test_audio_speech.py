@@ -111,6 +111,27 @@ def test_the_first_unit_has_a_listeners_deadline_and_the_rest_takes_what_room_th
     run(scenario)
 
 
+def test_the_second_unit_does_not_wait_for_the_listener_of_the_first():
+    """The first is held to a listener's pace. The rest of a file would have waited for it."""
+    long = "A sentence without any marks that is spoken for a good while " * 3
+
+    async def scenario():
+        async with gateway(by_hand=True, chunk_samples=18_000) as here:
+            asking = asyncio.create_task(
+                post_speech(here, input=f"{long}. And the rest of it.", response_format="pcm")
+            )
+            await until(lambda: here.engine.n_open)
+            here.engine.step()
+            here.engine.step()
+            await until(lambda: len(here.engine.streams) == 2)
+            assert [stream.is_over for stream in here.engine.streams] == [False, False]
+            assert [stream.is_paced for stream in here.engine.streams] == [True, False]
+            here.engine.finish()
+            await asking
+
+    run(scenario)
+
+
 def test_a_model_that_takes_streamed_text_gets_units_too():
     """As one stream for everything it would be held to a listener's pace from end to end."""
 

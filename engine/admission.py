@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine import deadlines
+from engine.calls import MOST
 from engine.config import Limits
 from engine.costs import StepCosts
 from engine.stream import Stream
@@ -18,6 +19,9 @@ from engine.types import StreamId
 
 KEPT_SHARE = 8
 """One slot in so many is kept for the next parts of replies that play."""
+CODEC_SHARE = 0.5
+"""Part of its time that the detokenizer has for the chunks of streams that play. The rest goes to
+first sounds, calls that are not full, and rows."""
 LIFE_SHARE = 0.05
 """Weight of one ended stream in the running average of how long streams stay."""
 
@@ -128,13 +132,13 @@ class Admission:
         n_rows = [stream.n_step_rows for stream in active if not stream.is_generation_done]
         has_deadlines = self._limits.config.policy == "latency"
         n_kept = self._n_kept_slots() if active else 0
-        is_behind = any(self._is_behind(stream, now_s) for stream in active)
+        is_behind = has_deadlines and self._is_behind(active, now_s, costs)
         while self._queue:
             demand = self._queue[0][0]
             if n_free_slots < 1 or demand.n_pages > n_free_pages:
                 break
             load = self.predicted_load([*n_rows, demand.n_step_rows], demand, costs)
-            is_over = has_deadlines and (is_behind or load > self._limits.config.target_load)
+            is_over = is_behind or (has_deadlines and load > self._limits.config.target_load)
             if not demand.is_continuation and ((n_rows and is_over) or n_free_slots <= n_kept):
                 break
             del self._queue[0]
@@ -173,16 +177,43 @@ class Admission:
         has_room = config.policy == "latency" and config.max_streams > 2
         return -(-config.max_streams // KEPT_SHARE) if has_room else 0
 
-    def _is_behind(self, stream: Stream, now_s: float) -> bool:
-        """A stream that has long played has lost its lead: more is promised than is kept.
+    def _is_behind(self, active: Sequence[Stream], now_s: float, costs: StepCosts) -> bool:
+        """More is promised than is kept. The prediction can be wrong; this cannot."""
+        has_lost_lead = any(self._has_lost_lead(stream, now_s) for stream in active)
+        return has_lost_lead or self._is_codec_behind(active, now_s, costs)
 
-        The prediction can be wrong; this cannot. Young streams have no lead yet and say nothing.
-        """
+    def _has_lost_lead(self, stream: Stream, now_s: float) -> bool:
+        """A stream that has long played runs low. Young ones have no lead yet and say nothing."""
         config = self._limits.config
         if not stream.can_decode or not stream.wants_pcm or stream.sent_s < config.lead_s / 2:
             return False
         slack_s = deadlines.generated_slack_s(stream, now_s, self._limits.frame_s)
         return slack_s < config.urgent_s
+
+    def _is_codec_behind(self, active: Sequence[Stream], now_s: float, costs: StepCosts) -> bool:
+        """The detokenizer alone, with the rest of its time left over, could not keep all deadlines.
+
+        Each stream is due a largest chunk in a full call, earliest deadline first, after the first
+        sounds that are owed.
+        """
+        codec = self._limits.codec
+        size = codec.chunk_frames[-1]
+        n_call = min(MOST * costs.n_full_call(size), codec.max_batch)
+        each_s = costs.chunk_s(n_call, size) / (n_call * CODEC_SHARE)
+        heard = [
+            stream
+            for stream in active
+            if stream.is_paced and stream.wants_pcm and not stream.is_paused
+            if stream.frames_waiting or stream.can_decode or stream.can_prefill
+        ]
+        n_silent = sum(deadlines.is_startup(stream) for stream in heard)
+        ends_s = now_s + n_silent * costs.chunk_s(1, codec.chunk_frames[0])
+        playing = [stream for stream in heard if not deadlines.is_startup(stream)]
+        for due_s in sorted(deadlines.next_chunk_deadline(stream) for stream in playing):
+            ends_s += each_s
+            if due_s < ends_s:
+                return True
+        return False
 
     def _note_ended(self, now_s: float, active: Sequence[Stream]) -> None:
         """Learn how long streams stay."""

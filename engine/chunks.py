@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from engine import deadlines
 from engine.config import Limits
-from engine.costs import StepCosts
+from engine.costs import UNEVEN, StepCosts
 from engine.stream import Stream
 from engine.types import StreamId
 from models.spec import CodecSpec
@@ -67,23 +67,22 @@ class Ramp:
     is_hurried: bool
 
 
-def ramp(limits: Limits, costs: StepCosts, step_s: float) -> Ramp:
+def ramp(limits: Limits, costs: StepCosts, step_s: float, startup_step_s: float) -> Ramp:
     """The chunk sizes of one step.
 
     Args:
         limits: chunk sizes, frame duration, urgent mark.
         costs: what detokenizer calls take.
         step_s: expected seconds of the steps that give the next rows.
+        startup_step_s: the same for a stream that has just sounded: others make room for it.
     """
     codec = limits.codec
-    frame_pace_s = limits.frame.rows_per_frame * step_s
     return Ramp(
         codec=codec,
         call_s=tuple(costs.chunk_s(1, size) for size in codec.chunk_frames),
         frame_s=limits.frame_s,
-        # Admission promises real time; a device that is slower than that must be believed.
-        pace_s=max(limits.frame_s, frame_pace_s),
-        first_size=_first_size(limits, frame_pace_s, costs),
+        pace_s=limits.frame.rows_per_frame * step_s,
+        first_size=_first_size(limits, startup_step_s, costs),
         margin_s=limits.config.urgent_s,
         is_hurried=limits.config.policy == "latency",
     )
@@ -102,6 +101,18 @@ def next_chunk(stream: Stream, now_s: float, ramp: Ramp) -> ChunkWork | None:
     else:
         size = _size_within(stream.frames_waiting, deadlines.slack_s(stream, now_s), ramp)
     if stream.frames_waiting < size:
+        return None
+    return _work(stream, ramp.codec, size, size, is_last=False)
+
+
+def chunk_of_size(stream: Stream, size: int, ramp: Ramp) -> ChunkWork | None:
+    """This stream's chunk in a call of `size` that is made anyway; None if it cannot fill one."""
+    if not stream.wants_pcm or stream.is_paused or is_delivered(stream, ramp.codec):
+        return None
+    if stream.is_generation_done and stream.frames_waiting <= size:
+        return _work(stream, ramp.codec, size, stream.frames_waiting, is_last=True)
+    is_too_small = deadlines.is_startup(stream) and size < ramp.first_size
+    if is_too_small or stream.frames_waiting < size:
         return None
     return _work(stream, ramp.codec, size, size, is_last=False)
 
@@ -126,12 +137,17 @@ def is_delivered(stream: Stream, codec: CodecSpec) -> bool:
     return stream.frames_waiting == 0 and not holds_back
 
 
-def _first_size(limits: Limits, frame_pace_s: float, costs: StepCosts) -> int:
+def _first_size(limits: Limits, step_s: float, costs: StepCosts) -> int:
     """The smallest first chunk that plays until the chunk after it can be there."""
     codec = limits.codec
     sizes = codec.chunk_frames
-    # A tenth more, and a call of another size before its own: a device is not quite even.
-    gap_s = 1.1 * sizes[0] * frame_pace_s + 2 * costs.chunk_s(1, sizes[0]) + limits.config.held_s
+    n_rows = sizes[0] * limits.frame.rows_per_frame
+    call_s = costs.chunk_s(1, sizes[0])
+    last_s = costs.both_s(step_s, call_s)
+    gap_s = UNEVEN * (n_rows * min(last_s, costs.cheap_s(step_s)) + last_s) + limits.config.held_s
+    gap_s += call_s  # One of another size may go before it.
+    if costs.is_dear(step_s, call_s, limits.config.jitter_s):
+        gap_s += costs.chunk_s(1, sizes[-1])  # It may be of the largest, and hold the rows up.
     sounding = [size for size in sizes if size > codec.lookahead_frames]
     lasting = [
         size for size in sounding if (size - codec.lookahead_frames) * limits.frame_s >= gap_s

@@ -26,6 +26,8 @@ class EngineConfig:
         queue_timeout_s: longest wait for admission.
         lead_s: steady streams further ahead than this are left out of the plan.
         urgent_s: slack under which a steady stream joins a startup batch.
+        jitter_s: how late the machine may be at any time: chunks that are due within it wait for
+            nothing, and calls shorter than it are not thought to hold anybody up.
         held_s: audio that the gateway may hold of what it was given: the rest of a packet (20 ms),
             the delays of coder and resampler (under 10 ms), and what the event loop is late.
         policy: `latency` keeps deadlines, `throughput` runs the largest batches.
@@ -42,6 +44,7 @@ class EngineConfig:
     queue_timeout_s: float = 10.0
     lead_s: float = 3.0
     urgent_s: float = 0.3
+    jitter_s: float = 0.15
     held_s: float = 0.045
     policy: Policy = "latency"
     target_load: float = 0.85
@@ -61,6 +64,8 @@ class EngineConfig:
             )
         if self.urgent_s < 0 or self.lead_s <= self.urgent_s:
             raise EngineConfigError(f"lead_s {self.lead_s} must be above urgent_s {self.urgent_s}")
+        if self.jitter_s < 0:
+            raise EngineConfigError(f"jitter_s is {self.jitter_s}, must be 0 or more")
         if not 0 < self.target_load <= 1:
             raise EngineConfigError(f"target_load is {self.target_load}, must be in (0, 1]")
 

@@ -21,6 +21,13 @@ _CLIP = 2.0
 """One observation counts as at most this many times the expected, or this part of it."""
 
 
+UNEVEN = 1.1
+"""What a promise rests on is taken to last so much longer than the average says: no device is quite
+even."""
+_CHEAP = 1.25
+"""Work beside other work is cheap while it makes that last at most so much longer."""
+
+
 class CostLine:
     """A line through (units, seconds), corrected by a running average for each octave of sizes.
 
@@ -115,8 +122,10 @@ class StepCosts:
         """Learn from a whole step whose two parts took `lm_s` and `codec_s` by themselves.
 
         `overlap` is the share of the shorter part that is not hidden: 1 runs them in turn.
+        `recent_step_s` follows the steps that make rows, without what dear calls held them up.
         """
-        self.recent_step_s += _SHARE * (total_s - self.recent_step_s)
+        held_up_s = max(0.0, self.both_s(lm_s, codec_s) - self.cheap_s(lm_s))
+        self.recent_step_s += _SHARE * (max(0.0, total_s - held_up_s) - self.recent_step_s)
         shorter_s = min(lm_s, codec_s)
         if shorter_s > 0:
             share = min(max((total_s - max(lm_s, codec_s)) / shorter_s, 0.0), 1.0)
@@ -133,6 +142,14 @@ class StepCosts:
     def both_s(self, lm_s: float, codec_s: float) -> float:
         """Seconds of LM work and detokenizer work side by side."""
         return max(lm_s, codec_s) + self.overlap * min(lm_s, codec_s)
+
+    def cheap_s(self, lm_s: float) -> float:
+        """Seconds that a step of rows that take `lm_s` may last before what is added is dear."""
+        return _CHEAP * lm_s
+
+    def is_dear(self, lm_s: float, codec_s: float, borne_s: float) -> bool:
+        """The detokenizer call holds the rows beside it up, for longer than `borne_s`."""
+        return codec_s > borne_s and self.both_s(lm_s, codec_s) > self.cheap_s(lm_s)
 
     def chunk_units(self, n_streams: int, n_frames: int) -> int:
         """Frames that a detokenizer call computes: what `chunk` counts in."""

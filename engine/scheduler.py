@@ -2,7 +2,8 @@
 
 Streams that have not made a sound go first, in small batches; streams that play are served by
 earliest deadline; those far enough ahead are left out. Streams that are not paced take the room
-that these leave. Nothing here changes a stream.
+that these leave. No step is made so long that a playing stream which can be in time becomes late.
+Nothing here changes a stream.
 """
 
 from __future__ import annotations
@@ -11,19 +12,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from engine import chunks, deadlines
+from engine import deadlines
+from engine.calls import LmStep, choose_call
 from engine.chunks import ChunkWork
 from engine.config import Limits
-from engine.costs import StepCosts
+from engine.costs import UNEVEN, StepCosts
 from engine.stream import Stream
 from engine.types import StreamId
 
-CHEAP_SLOWDOWN = 1.25
-"""Streams with time to spare join others' batch while they make it at most this much slower."""
-
 COMFORT = 0.5
 """Part of the lead that a playing stream keeps in reserve: below it the stream runs in every step
-and its chunks wait for no company. At low load all are above it and startup batches stay small; at
+and it counts as needing rows. At low load all are above it and startup batches stay small; at
 high load few are, and batches grow by themselves."""
 
 
@@ -75,15 +74,14 @@ def plan(streams: Iterable[Stream], now_s: float, limits: Limits, costs: StepCos
         costs: what steps take on this device.
     """
     streams = _served_now(list(streams), now_s, limits)
-    decode, prefill = _choose_rows(streams, now_s, limits, costs)
-    n_decode = sum(stream.n_step_rows for stream in decode)
-    lm_s = costs.step_s(n_decode, sum(piece.n_rows for piece in prefill))
-    works = _choose_chunks(streams, now_s, limits, costs, lm_s)
+    rows = _choose_rows(streams, now_s, limits, costs)
+    works = choose_call(streams, now_s, limits, costs, rows.lm)
+    decode = [*rows.decode, *_rows_beside(works, rows, limits, costs)]
     idle_s = None
-    if not (decode or prefill or works):
+    if not (decode or rows.prefill or works):
         idle_s = _idle_s(streams, now_s, limits)
     return StepPlan(
-        prefill=tuple(prefill),
+        prefill=tuple(rows.prefill),
         decode=tuple(stream.stream_id for stream in decode),
         chunks=tuple(works),
         idle_s=idle_s,
@@ -104,9 +102,36 @@ def _served_now(streams: list[Stream], now_s: float, limits: Limits) -> list[Str
     return paced if is_in_need else streams
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """LM work of a step.
+
+    Args:
+        decode: streams that generate a row.
+        prefill: prompt pieces.
+        spare: streams that would take a row if it cost nobody anything.
+        lm: what the work takes.
+    """
+
+    decode: list[Stream]
+    prefill: list[PrefillPiece]
+    spare: list[Stream]
+    lm: LmStep
+
+    @property
+    def n_decode(self) -> int:
+        """Decode rows."""
+        return _n_rows(self.decode)
+
+    @property
+    def n_prefill(self) -> int:
+        """Prompt rows."""
+        return sum(piece.n_rows for piece in self.prefill)
+
+
 def _choose_rows(
     streams: Sequence[Stream], now_s: float, limits: Limits, costs: StepCosts
-) -> tuple[list[Stream], list[PrefillPiece]]:
+) -> _Rows:
     """Decode streams and prompt pieces, within the rows of a batch."""
     config = limits.config
     ranks = _ranked(streams, now_s, limits)
@@ -115,29 +140,58 @@ def _choose_rows(
     n_wanted = sum(sum(stream.prefill_left) for stream in must if stream.can_prefill)
     n_kept = min(n_wanted, max(2, config.max_batch_rows // 2))
     decode = _fitting(must, config.max_batch_rows - n_kept)
-    n_decode = sum(stream.n_step_rows for stream in decode)
-    budget = min(config.max_batch_rows - n_decode, config.prefill_rows_per_step)
+    n_must = _n_rows(decode)
+    must_s = costs.step_s(n_must, 0)
+    most_s = math.inf
+    budget = min(config.max_batch_rows - n_must, config.prefill_rows_per_step)
     if config.policy == "latency":
-        budget = _rows_in_time(streams, n_decode, budget, now_s, limits, costs)
+        most_s = _most_step_s(streams, must_s, now_s, limits, costs)
+        budget = _rows_in_time(streams, budget, most_s - must_s, now_s, limits, costs)
     prefill = _prefill_pieces(
         [s for s in (*must, *ranks.relaxed, *ranks.unpaced) if s.can_prefill], budget
     )
     n_prefill = sum(piece.n_rows for piece in prefill)
+    spare: list[Stream] = []
     for joining, has_priority in ((ranks.relaxed, ranks.startup), (ranks.unpaced, must)):
-        n_decode = sum(stream.n_step_rows for stream in decode)
-        n_room = config.max_batch_rows - n_prefill - n_decode
-        if has_priority:
-            n_room = _cheap_rows(n_decode, n_prefill, n_room, costs)
-        decode += _fitting(joining, n_room)
-    return decode, prefill
+        n_decode = _n_rows(decode)
+        step_s = costs.step_s(n_decode, n_prefill)
+        n_room = _rows_within(
+            min(most_s, costs.cheap_s(step_s)) if has_priority else most_s,
+            n_decode,
+            n_prefill,
+            config.max_batch_rows - n_prefill - n_decode,
+            costs,
+        )
+        chosen = _fitting(joining, n_room)
+        decode += chosen
+        spare += joining[len(chosen) :]
+    seconds = costs.step_s(_n_rows(decode), n_prefill)
+    lm = LmStep(seconds=seconds, must_s=must_s, is_needed=bool(must))
+    return _Rows(decode=decode, prefill=prefill, spare=spare, lm=lm)
 
 
-def _cheap_rows(n_decode: int, n_prefill: int, n_room: int, costs: StepCosts) -> int:
-    """As many of `n_room` more rows as do not make a step much slower."""
-    most_s = CHEAP_SLOWDOWN * costs.step_s(n_decode, n_prefill)
-    while n_room > 0 and costs.step_s(n_decode + n_room, n_prefill) > most_s:
+def _rows_beside(
+    works: Sequence[ChunkWork], rows: _Rows, limits: Limits, costs: StepCosts
+) -> list[Stream]:
+    """Streams that take a row for nothing, beside a detokenizer call that outlasts the others'."""
+    if not works or not rows.spare:
+        return []
+    call_s = costs.chunk_s(len(works), works[0].n_frames)
+    n_room = limits.config.max_batch_rows - rows.n_decode - rows.n_prefill
+    return _fitting(rows.spare, _rows_within(call_s, rows.n_decode, rows.n_prefill, n_room, costs))
+
+
+def _rows_within(
+    seconds: float, n_decode: int, n_prefill: int, n_room: int, costs: StepCosts
+) -> int:
+    """As many of `n_room` more rows as a step of `seconds` holds: all, or half, or a quarter ..."""
+    while n_room > 0 and costs.step_s(n_decode + n_room, n_prefill) > seconds:
         n_room //= 2
     return n_room
+
+
+def _n_rows(streams: Sequence[Stream]) -> int:
+    return sum(stream.n_step_rows for stream in streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +243,14 @@ def _by_age(stream: Stream) -> tuple[float, int]:
 
 def _rows_in_time(
     streams: Sequence[Stream],
-    n_decode: int,
     n_most: int,
+    room_s: float,
     now_s: float,
     limits: Limits,
     costs: StepCosts,
 ) -> int:
-    """Prompt rows that fit a step without making a playing stream late that could be in time."""
+    """Prompt rows that fit `room_s`: without making a playing stream late that could be in time."""
     waiting = [stream for stream in streams if stream.can_prefill]
-    room_s = _room_s(streams, costs.step_s(n_decode, 0), now_s, limits, costs)
     if not waiting or room_s == math.inf:
         return n_most
     # A smaller piece than this takes as long as this one, nearly: cutting finer helps nobody.
@@ -210,22 +263,33 @@ def _rows_in_time(
     return min(n_most, max(n_least, n_fitting))
 
 
-def _room_s(
+def _most_step_s(
     streams: Sequence[Stream], step_s: float, now_s: float, limits: Limits, costs: StepCosts
 ) -> float:
-    """How much longer the step may be before a playing stream that is in time becomes late."""
+    """Seconds that the rows of this step may take before a stream that is in time becomes late.
+
+    Infinite if that cannot happen. `step_s` is what they take with those only that must run; later
+    steps are taken to be like that. A stream that can only just be in time allows no more.
+    """
     rows_per_frame = limits.frame.rows_per_frame
-    call_s = costs.chunk_s(1, limits.codec.chunk_frames[0])
-    room_s = math.inf
+    last_s = costs.both_s(step_s, costs.chunk_s(1, limits.codec.chunk_frames[0]))
+    pace_s = min(last_s, costs.cheap_s(step_s))
+    most_s = math.inf
     for stream in streams:
         if not stream.can_decode or not stream.wants_pcm or deadlines.is_startup(stream):
             continue
+        slack_s = deadlines.slack_s(stream, now_s)
+        frame_slack_s = slack_s + stream.frames_waiting * limits.frame_s
         n_missing = rows_per_frame - stream.n_rows % rows_per_frame
-        slack_s = deadlines.generated_slack_s(stream, now_s, limits.frame_s)
-        spare_s = slack_s - n_missing * step_s - call_s
-        if spare_s > 0:
-            room_s = min(room_s, spare_s)
-    return room_s
+        # The chunk of a frame is made in the step after the one that completes the frame.
+        left_s = (n_missing - 1) * pace_s + last_s
+        if frame_slack_s <= left_s:
+            continue
+        own_s = frame_slack_s - UNEVEN * left_s
+        if stream.frames_waiting and slack_s > last_s:
+            own_s = min(own_s, slack_s)  # What waits goes first, in this very step.
+        most_s = min(most_s, max(step_s, own_s / UNEVEN - (pace_s - step_s)))
+    return most_s
 
 
 def _prefill_pieces(streams: Sequence[Stream], budget: int) -> list[PrefillPiece]:
@@ -260,57 +324,6 @@ def _prefill_counts(left: Sequence[int], budget: int) -> list[int]:
         counts.append(n_rows)
         budget -= n_rows
     return counts
-
-
-def _choose_chunks(
-    streams: Sequence[Stream], now_s: float, limits: Limits, costs: StepCosts, lm_s: float
-) -> list[ChunkWork]:
-    """The most pressing detokenizer call that is due or worth it: works of one size, or none.
-
-    One call a step: it hides beside the LM rows, and the others have more company a step later.
-    """
-    n_rows = sum(stream.n_step_rows for stream in streams if stream.can_decode)
-    step_s = max(costs.recent_step_s, costs.step_s(n_rows, 0))
-    ramp = chunks.ramp(limits, costs, step_s)
-    by_size: dict[int, list[ChunkWork]] = {}
-    for stream in streams:
-        work = chunks.next_chunk(stream, now_s, ramp)
-        if work is not None:
-            by_size.setdefault(work.n_frames, []).append(work)
-    calls = [
-        sorted(works, key=lambda w: (w.due_s, w.stream_id))[: limits.codec.max_batch]
-        for works in by_size.values()
-    ]
-    worth = [w for w in calls if lm_s == 0 or _is_worth_it(w, now_s, limits, costs)]
-    return min(worth, key=lambda works: _pressure(works, now_s, lm_s, costs), default=[])
-
-
-def _pressure(
-    works: Sequence[ChunkWork], now_s: float, lm_s: float, costs: StepCosts
-) -> tuple[bool, float]:
-    """What goes first: a call that still saves a playing stream from a gap, then the oldest due.
-
-    First sounds are due since they were asked for, so they would always win; but a gap is heard and
-    a first sound one step later is not. `lm_s` is what the rows of a step take.
-    """
-    due_s = min((w.due_s for w in works if w.due_s >= now_s), default=math.inf)
-    call_s = costs.chunk_s(len(works), works[0].n_frames)
-    # Were another call made now, this one would come at the end of the step after this.
-    is_last_chance = due_s - now_s < 2 * (lm_s + call_s)
-    return not is_last_chance, works[0].due_s
-
-
-def _is_worth_it(
-    works: Sequence[ChunkWork], now_s: float, limits: Limits, costs: StepCosts
-) -> bool:
-    """A call is made for a chunk that is due soon or sets its stream's slot free, or for many.
-
-    Also for one of a stream that is not paced: it is as large as it can be.
-    """
-    n_full = min(costs.n_full_call(works[0].n_frames), limits.codec.max_batch)
-    if len(works) >= n_full or any(work.is_last or work.due_s == math.inf for work in works):
-        return True
-    return works[0].due_s - now_s <= COMFORT * limits.config.lead_s
 
 
 def _idle_s(streams: Sequence[Stream], now_s: float, limits: Limits) -> float | None:

@@ -22,7 +22,7 @@ NOW_S = 100.0
 
 
 def _ramp(codec: CodecSpec = CODEC, step_s: float = 5e-3, **settings) -> chunks.Ramp:
-    return chunks.ramp(limits(codec, **settings), fast_costs(), step_s)
+    return chunks.ramp(limits(codec, **settings), fast_costs(), step_s, step_s)
 
 
 def _begun(**fields):
@@ -41,11 +41,11 @@ def test_the_first_chunk_is_the_smallest_that_is_ready():
 
 
 def test_the_first_chunk_is_larger_where_the_second_would_come_too_late():
-    """A frame plays 100 ms; at 150 ms a row one frame ends before the next can come."""
+    """A frame plays 100 ms; at 80 ms a step one frame ends before the next has been decoded."""
     stream = _begun(frames_ready=1)
-    assert chunks.next_chunk(stream, NOW_S, _ramp(step_s=0.15)) is None
+    assert chunks.next_chunk(stream, NOW_S, _ramp(step_s=0.08)) is None
     stream.frames_ready = 2
-    work = chunks.next_chunk(stream, NOW_S, _ramp(step_s=0.15))
+    work = chunks.next_chunk(stream, NOW_S, _ramp(step_s=0.08))
     assert work is not None
     assert work.n_frames == 2
 
@@ -54,7 +54,7 @@ def test_the_first_chunk_makes_up_for_audio_that_the_gateway_holds():
     """One frame of 100 ms would last until the next, but not less what has not left yet."""
     stream = _begun(frames_ready=1)
     for held_s, is_sent in ((0.0, True), (0.05, False)):
-        ramp = chunks.ramp(limits(held_s=held_s), fast_costs(), step_s=0.06)
+        ramp = chunks.ramp(limits(held_s=held_s), fast_costs(), 0.035, 0.035)
         assert (chunks.next_chunk(stream, NOW_S, ramp) is not None) == is_sent
 
 
@@ -74,7 +74,8 @@ def test_the_first_chunk_gives_sound_despite_the_look_ahead():
         (0.05, 1, 1),
         (0.05, 3, 2),  # ready frames need no waiting: the largest size among them
         (0.45, 1, None),  # time for a second frame, and the mark
-        (0.35, 1, 1),
+        (0.35, 1, None),  # the same, at the pace of this device
+        (0.3, 1, 1),
         (2.0, 7, None),
         (2.0, 8, 8),
         (-1.0, 8, 1),  # late already: the soonest that there is
@@ -89,7 +90,7 @@ def test_sizes_grow_with_slack(slack_s, n_waiting, size):
 def test_a_size_whose_own_decoding_would_come_too_late_is_not_taken():
     costs = fast_costs()
     costs.chunk.calibrate([(1, 0.03), (11, 0.33)])
-    ramp = chunks.ramp(limits(), costs, 5e-3)
+    ramp = chunks.ramp(limits(), costs, 5e-3, 5e-3)
     stream = playing(1, slack_s=0.2, frames_ready=58)
     work = chunks.next_chunk(stream, NOW_S, ramp)
     assert work is not None

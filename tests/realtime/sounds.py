@@ -1,4 +1,4 @@
-"""Sounds at 16 kHz for tests of hearing: silence, noise, music-like tones, and a babbling voice."""
+"""Sounds at 16 kHz for tests of hearing: silence, noise, music-like tones, coughs, a babble."""
 
 from __future__ import annotations
 
@@ -37,6 +37,35 @@ def tones(seconds: float, *, seed: int = 6) -> np.ndarray:
         )
         notes.append(0.08 * chord * np.exp(-3 * at_s) * np.minimum(1, at_s / 0.005))
     return np.concatenate(notes)[: n_samples(seconds)].astype(np.float32)
+
+
+def cough(seconds: float = 0.3, *, seed: int = 1) -> np.ndarray:
+    """A burst of breath through a throat, with a little voice behind it; silence around."""
+    rng = np.random.default_rng(seed)
+    n = round(seconds * RATE_HZ)
+    at = np.arange(n) / n
+    formants = [
+        (rng.uniform(400, 700), 200, 1.0),
+        (rng.uniform(1100, 1700), 300, 0.8),
+        (rng.uniform(2300, 3000), 500, 0.5),
+    ]
+    breath = _through(rng.standard_normal(n), formants)
+    phase = 2 * np.pi * rng.uniform(110, 220) * np.arange(n) / RATE_HZ
+    voice = _through(sum(np.sin(k * phase) for k in range(1, 20)), formants)
+    burst = breath * np.minimum(1, at / 0.1) * np.exp(-4 * at)
+    burst += 0.6 * rng.uniform() * voice * np.exp(-(((at - 0.6) / 0.2) ** 2))
+    around = np.zeros(RATE_HZ)
+    out = np.concatenate([around, 0.3 * burst / np.abs(burst).max(), around])
+    out += 0.0005 * rng.standard_normal(len(out))
+    return out[: len(out) // FRAME_SAMPLES * FRAME_SAMPLES].astype(np.float32)
+
+
+def _through(sound: np.ndarray, formants: list[tuple[float, float, float]]) -> np.ndarray:
+    """`sound` through (centre, width, gain) in Hz, its loudest sample 1."""
+    hz = np.fft.rfftfreq(len(sound), 1 / RATE_HZ)
+    gains = sum(gain * np.exp(-(((hz - mid) / width) ** 2)) for mid, width, gain in formants)
+    out = np.fft.irfft(np.fft.rfft(sound) * (gains + 0.02), len(sound))
+    return out / np.abs(out).max()
 
 
 def speech_like(seconds: float, *, seed: int = 7, pitch_hz: float = 120.0) -> np.ndarray:

@@ -21,7 +21,7 @@ from realtime.agent.vad import (
 from realtime.conversation.endpointing import Endpointer, EndpointSettings, SpeechStarted
 from realtime.conversation.listener import levels_db
 from realtime.workers import Workers
-from tests.realtime.sounds import noise, silence, speech_like, tones
+from tests.realtime.sounds import cough, noise, silence, speech_like, tones
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_silence_and_noise_are_no_speech(vad, make):
     assert max(heard) < 0.3
 
 
-def events_in(vad: SileroVad, pcm: np.ndarray) -> list:
+def events_in(vad: SileroVad, pcm: np.ndarray, *, is_agent_speaking: bool = False) -> list:
     """What the turns of a session are made of."""
 
     async def scenario():
@@ -85,7 +85,7 @@ def events_in(vad: SileroVad, pcm: np.ndarray) -> list:
     endpointer = Endpointer(EndpointSettings())
     events = []
     for one, level_db in zip(asyncio.run(scenario()), levels_db(pcm), strict=True):
-        events += endpointer.push(one, level_db, 0.0, is_agent_speaking=False)
+        events += endpointer.push(one, level_db, 0.0, is_agent_speaking=is_agent_speaking)
     return events
 
 
@@ -98,6 +98,15 @@ MINUTES = {"silence": silence(60), "noise": noise(60)} | {
 def test_no_minute_without_a_voice_starts_a_turn(vad, name):
     """The network alone takes two of the eight minutes of chords (0 and 5) for speech."""
     assert events_in(vad, MINUTES[name]) == []
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.3])
+def test_a_cough_does_not_interrupt_and_a_word_does(vad, seconds):
+    coughs = [cough(seconds, seed=seed) for seed in range(24)]
+    assert [events_in(vad, one, is_agent_speaking=True) for one in coughs] == [[]] * 24
+    word = np.concatenate([silence(1.0), speech_like(1.0)])
+    started, *_ = events_in(vad, word, is_agent_speaking=True)
+    assert isinstance(started, SpeechStarted)
 
 
 def test_a_voice_over_music_starts_one(vad):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import jiwer
@@ -143,6 +147,41 @@ def test_a_file_that_is_no_sound_is_a_bad_request(client):
     with pytest.raises(openai.BadRequestError) as bad:
         client.audio.transcriptions.create(model="whisper-1", file=("a.mp3", b"not sound at all"))
     assert (bad.value.code, bad.value.param) == ("invalid_audio", "file")
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs/http.md"
+DOCUMENTED_URL = "http://127.0.0.1:8765"
+
+
+def documented_commands() -> list[str]:
+    """The curl commands of the document, without what they print."""
+    blocks = re.findall(r"```\n(curl .*?)```", DOCUMENT.read_text(), re.DOTALL)
+    return re.findall(r"^curl (?:'[^']*'|\\\n|[^\n'])*", "\n".join(blocks), re.MULTILINE)
+
+
+def test_the_documented_commands_run(pico_url, tmp_path):
+    commands = documented_commands()
+    assert len(commands) == 4
+    for command in commands:
+        line = command.replace("curl ", "curl -sS --fail-with-body ", 1)
+        answer = subprocess.run(
+            ["bash", "-c", line.replace(DOCUMENTED_URL, pico_url)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert answer.returncode == 0, (line, answer.stdout, answer.stderr)
+    assert {path.name for path in tmp_path.iterdir()} == {"fox.mp3", "two.wav"}
+    assert len(decoded((tmp_path / "two.wav").read_bytes(), "wav")) > RATE_HZ
+
+
+def test_the_documented_python_runs(pico_url, tmp_path):
+    example = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
+    code = example.replace(DOCUMENTED_URL, pico_url)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
+    assert len(decoded((tmp_path / "hello.mp3").read_bytes(), "mp3")) > RATE_HZ // 4
 
 
 def test_the_voices_are_listed(pico_url):

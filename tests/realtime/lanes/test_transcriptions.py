@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import httpx
 import numpy as np
@@ -13,7 +14,8 @@ import pytest
 
 from realtime.agent.base import StageFailed
 from realtime.audio.containers import CONTAINERS, ContainerWriter
-from realtime.lanes import transcription_order, transcriptions
+from realtime.lanes import speech_order, transcription_order, transcriptions
+from realtime.lanes.speech_order import SpeechBody
 from tests.realtime.harness import gateway, run, until
 from tests.realtime.lanes.http_harness import close, events_of
 from tests.realtime.talk_harness import LOUD, ScriptedAgent, talk
@@ -378,3 +380,11 @@ def test_a_bug_costs_one_request_and_is_told_in_words(caplog):
 
     run(scenario)
     assert "a fault of ours" in caplog.text
+
+
+def test_every_field_and_form_is_documented():
+    document = (Path(__file__).parents[3] / "docs/http.md").read_text()
+    fields = {*SpeechBody.model_fields, *transcription_order.FIELDS}
+    forms = {*get_args(speech_order.Format), *get_args(transcription_order.Format)}
+    for name in fields | forms:
+        assert f"`{name}`" in document or f"`{name}[]`" in document, name

@@ -67,6 +67,8 @@ from realtime.gateway import Gateway
 from realtime.socket_link import SocketHandler, SocketLink
 
 TICK_S: Final = 0.05
+MAX_TRANSCRIBING: Final = 8
+"""Items of the client whose audio may wait for its transcript."""
 PLAYOUT_GRACE_S: Final = 0.3
 """The client plays a little later than the estimate: its jitter buffer, its loudspeaker."""
 
@@ -170,12 +172,15 @@ class ConversationSession:
 
     # The line of what comes in.
 
-    def put(self, event: ConversationClientEvent) -> None:
-        """Take an event, after all that came before. Raises: `ProtocolError`, `SessionEndError`."""
+    def put(self, event: ConversationClientEvent, n_bytes: int) -> None:
+        """Take an event of so many bytes, after all that came before.
+
+        Raises: `ProtocolError`, `SessionEndError`.
+        """
         if isinstance(event, InputAudioAppend):
             self.put_audio(None, decoded_audio(event.audio, "audio"))
         else:
-            self._incoming.put(event)
+            self._incoming.put(event, n_bytes)
 
     def put_audio(self, codec: AudioCodec | None, payload: bytes) -> None:
         """Take audio; None: in the session's form. Raises: `ProtocolError`, `SessionEndError`."""
@@ -273,6 +278,9 @@ class ConversationSession:
 
     async def _create_item(self, event: ItemCreate) -> None:
         item, payload = item_of(event.item, self._gateway.config.max_text_characters)
+        if payload is not None and self._user.n_transcribing >= MAX_TRANSCRIBING:
+            message = f"{MAX_TRANSCRIBING} items are being transcribed already"
+            raise ProtocolError("too_many_events", message, param="item.content")
         self._user.add_item(item, event.previous_item_id)
         if payload is not None:
             piece = self._settings.now.formed(Piece(codec=None, payload=payload))

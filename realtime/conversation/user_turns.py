@@ -176,6 +176,11 @@ class UserTurns:
         self._n_turns += 1
         self._listen_to(self._new_transcript(pcm), part, item.item_id, self._n_turns)
 
+    @property
+    def n_transcribing(self) -> int:
+        """Turns and items of which the transcript is outstanding."""
+        return len(self._transcripts)
+
     async def settled(self, patience_s: float) -> None:
         """Wait until no transcript is outstanding, at most so long."""
         try:

@@ -7,6 +7,7 @@ subprotocol at all, are those of the OpenAI Realtime API (`realtime.lanes.openai
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Final
 
 from starlette.websockets import WebSocket
@@ -65,7 +66,7 @@ class ParleyLane:
 
     def on_text(self, message: str) -> None:
         """An event came."""
-        obey(message, _parse, self._session.put, self._outlet)
+        obey(message, _parse, partial(self._session.put, n_bytes=len(message)), self._outlet)
 
     def on_bytes(self, message: bytes) -> None:
         """A frame came."""

@@ -5,6 +5,8 @@ The name of the model in the URL chooses who answers; a name that is not served 
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.websockets import WebSocket
 
 from realtime.access.caller import caller_of
@@ -50,7 +52,8 @@ class OpenAiLane:
 
     def on_text(self, message: str) -> None:
         """An event came."""
-        obey(message, self._parse, self._session.put, self._outlet)
+        put = partial(self._session.put, n_bytes=len(message))
+        obey(message, self._parse, put, self._outlet)
 
     def on_bytes(self, message: bytes) -> None:
         """A frame came: these clients have none."""

@@ -5,7 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from realtime.conversation.incoming import JOINED_BYTES, MAX_AUDIO_BYTES, MAX_EVENTS, Incoming
+from realtime.conversation.incoming import (
+    JOINED_BYTES,
+    MAX_AUDIO_BYTES,
+    MAX_EVENT_BYTES,
+    MAX_EVENTS,
+    Incoming,
+)
 from realtime.conversation.input_audio import Piece
 from realtime.conversation.protocol import InputAudioClear, InputAudioCommit
 from realtime.errors import ProtocolError
@@ -23,7 +29,7 @@ def test_audio_up_to_the_next_event_comes_together():
         third = replace(piece(6), codec="opus")
         incoming.put_audio(first)
         incoming.put_audio(second)
-        incoming.put(InputAudioCommit())
+        incoming.put(InputAudioCommit(), 40)
         incoming.put_audio(third)
         incoming.put_audio(third)
         assert await incoming.next() == [first, second]
@@ -52,8 +58,22 @@ def test_it_waits_for_more():
         incoming = Incoming()
         waiting = asyncio.create_task(incoming.next())
         await asyncio.sleep(0)
-        incoming.put(InputAudioClear())
+        incoming.put(InputAudioClear(), 40)
         assert isinstance(await waiting, InputAudioClear)
+
+    asyncio.run(scenario())
+
+
+def test_too_many_bytes_of_events_are_refused_and_room_comes_back():
+    async def scenario():
+        incoming = Incoming()
+        incoming.put(InputAudioClear(), MAX_EVENT_BYTES - 1)
+        with pytest.raises(ProtocolError) as caught:
+            incoming.put(InputAudioCommit(), 2)
+        assert caught.value.code == "too_many_events"
+        await incoming.next()
+        incoming.put(InputAudioCommit(), 2)
+        assert isinstance(await incoming.next(), InputAudioCommit)
 
     asyncio.run(scenario())
 
@@ -76,9 +96,9 @@ def test_too_many_messages_end_the_session(is_audio):
     async def scenario():
         incoming = Incoming()
         for _ in range(MAX_EVENTS):
-            incoming.put(InputAudioClear())
+            incoming.put(InputAudioClear(), 40)
         with pytest.raises(SessionEndError) as caught:
-            incoming.put_audio(piece()) if is_audio else incoming.put(InputAudioClear())
+            incoming.put_audio(piece()) if is_audio else incoming.put(InputAudioClear(), 40)
         assert caught.value.code == 1008
 
     asyncio.run(scenario())

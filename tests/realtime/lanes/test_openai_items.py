@@ -100,6 +100,29 @@ def test_audio_inside_an_item_is_heard():
     run(scenario)
 
 
+def test_only_so_many_items_may_wait_to_be_heard():
+    async def scenario():
+        agent = ScriptedAgent(words=None)
+        async with talk(agent) as here, ga_client(here) as client:
+            payload = pcm16_bytes(np.full(2400, LOUD, np.float32))
+            part = {"type": "input_audio", "audio": base64.b64encode(payload).decode()}
+            item = {"type": "message", "role": "user", "content": [part]}
+            for _ in range(8):
+                await client.send("conversation.item.create", item=item)
+                await client.until("conversation.item.done")
+            error = await client.refused("conversation.item.create", item=item)
+            assert error["code"] == "too_many_events"
+            assert len(client.events("conversation.item.added")) == 8
+            await until(lambda: len(agent.transcriptions) == 8)
+            for transcription in agent.transcriptions:
+                transcription.say("heard")
+            await client.settle()
+            await client.send("conversation.item.create", item=item)
+            await client.until("conversation.item.done")
+
+    run(scenario)
+
+
 # What was heard.
 
 

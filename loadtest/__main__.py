@@ -12,6 +12,7 @@ import typer
 from loadtest.commands.compare import compare, plot
 from loadtest.commands.profile import profile
 from loadtest.commands.run import run
+from loadtest.commands.simulate import simulate
 from loadtest.commands.soak import soak
 from loadtest.commands.sweep import sweep
 from loadtest.plots import PlotError
@@ -36,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Load generator: callers arrive as in life, and hear what a listener would hear.",
 )
-for command in (run, sweep, compare, plot, soak, profile):
+for command in (run, sweep, compare, plot, soak, profile, simulate):
     app.command()(command)
 
 

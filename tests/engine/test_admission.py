@@ -104,6 +104,18 @@ def test_nobody_new_while_a_stream_that_long_played_has_lost_its_lead():
     assert admission.review(100.0, [young], fast_costs(), **PLENTY).admitted == (1,)
 
 
+@pytest.mark.parametrize(("slack_s", "admitted"), [(2.0, (1,)), (0.5, ())])
+def test_nobody_new_while_the_detokenizer_could_not_serve_all_in_time(slack_s, admitted):
+    """A full call of four takes 90 ms and has half of the time: twelve streams need 540 ms."""
+    costs = fast_costs()
+    costs.chunk.calibrate([(10, 60e-3), (110, 160e-3)])
+    costs.overlap = 0.25
+    admission = _admission()
+    _offered(admission, 1, now_s=100.0)
+    active = [playing(i, slack_s=slack_s, frames_ready=52) for i in range(10, 22)]
+    assert admission.review(100.0, active, costs, **PLENTY).admitted == admitted
+
+
 @pytest.mark.parametrize("held", ["is_paused", "is_starved"])
 def test_a_stream_that_waits_for_its_client_holds_nobody_off(held):
     admission = _admission()

@@ -107,3 +107,19 @@ def test_overlap_is_learnt_from_whole_steps():
     # A quarter of the shorter part shows; the running average is within 1 % after 300.
     assert costs.both_s(10e-3, 4e-3) == pytest.approx(11e-3, rel=0.01)
     assert costs.recent_step_s == pytest.approx(11e-3, rel=0.01)
+
+
+def test_a_call_is_dear_if_it_holds_rows_up_for_longer_than_is_borne():
+    costs = StepCosts()
+    costs.overlap = 0.25
+    assert not costs.is_dear(10e-3, 9e-3, borne_s=0.0)
+    assert costs.is_dear(10e-3, 30e-3, borne_s=0.0)
+    assert not costs.is_dear(10e-3, 30e-3, borne_s=50e-3)
+
+
+def test_recent_steps_leave_out_what_dear_calls_held_them_up():
+    costs = StepCosts()
+    for _ in range(300):
+        costs.observe_total(10e-3, 60e-3, 61e-3)
+    # A quarter more than the rows is what a call may cost and not be dear.
+    assert costs.recent_step_s == pytest.approx(12.5e-3, rel=0.01)

@@ -38,6 +38,9 @@ MOST_FRAMES: Final = 780
 AROUND_FRAMES: Final = 2
 """Looked at on both sides of a place where running speech is cut."""
 MIN_VOICED_FRAMES: Final = 3
+STEP_SAMPLES: Final = 16 * FRAME_SAMPLES
+"""Half a second: voices of a recording and of conversations are looked for in the same calls, and
+a conversation must not wait for a long one."""
 N_TRIES: Final = 30
 """Of one piece, while conversations keep the transcriber busy."""
 
@@ -135,12 +138,19 @@ async def transcribe_recording(
         held = np.concatenate([held, pcm])
         whole, held = np.split(held, [len(held) // FRAME_SAMPLES * FRAME_SAMPLES])
         if len(whole):
-            for piece in cutter.push(whole, await track.probabilities(whole)):
+            for piece in cutter.push(whole, await _voice(track, whole)):
                 async for heard in _heard(piece, agent, language):
                     yield heard
     for piece in cutter.finish():
         async for heard in _heard(piece, agent, language):
             yield heard
+
+
+async def _voice(track: VoiceTrack, pcm: Pcm) -> list[float]:
+    voice: list[float] = []
+    for start in range(0, len(pcm), STEP_SAMPLES):
+        voice += await track.probabilities(pcm[start : start + STEP_SAMPLES])
+    return voice
 
 
 async def _heard(

@@ -129,6 +129,24 @@ def test_pieces_are_heard_in_order_with_their_times():
     assert {one.language for one in agent.transcriptions} == {"de"}
 
 
+def test_voices_are_looked_for_in_short_calls():
+    """Frames of all sessions share a call: a long one would hold up whoever speaks now."""
+    lengths = []
+
+    class CountingDetector(LoudnessDetector):
+        async def probabilities(self, pcm):
+            lengths.append(len(pcm))
+            return await super().probabilities(pcm)
+
+    async def scenario():
+        read, track = recording((20, LOUD)), CountingDetector()
+        found = transcribe_recording(read, agent=ScriptedAgent(), track=track, language=None)
+        return [piece async for piece in found]
+
+    assert run(scenario)
+    assert max(lengths) <= HEARD_RATE_HZ // 2 + FRAME_SAMPLES
+
+
 def test_silence_is_never_transcribed():
     agent = ScriptedAgent()
     assert heard(agent, recording((30, 0.0))) == []

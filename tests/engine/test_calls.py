@@ -49,9 +49,11 @@ def test_a_first_sound_does_not_wait_for_company():
 
 
 def test_the_first_chunk_lasts_until_dear_calls_of_others_are_over():
-    """One frame plays 100 ms: its own call and one of the largest size take 110 ms."""
-    assert _called([_silent(frames_ready=1)]) == []
-    assert _called([_silent(frames_ready=2)]) == [1]
+    """One frame plays 100 ms; the next needs two calls of 33 ms, and waits for one of 40 ms."""
+    costs = _dear_costs()
+    costs.chunk.calibrate([(10, 40e-3), (110, 140e-3)])
+    assert not _plan([_silent(frames_ready=1)], costs).chunks
+    assert len(_plan([_silent(frames_ready=2)], costs).chunks) == 1
 
 
 def test_whoever_is_due_soon_goes_with_a_dear_call_in_its_size():

@@ -19,7 +19,7 @@ from openai.types.realtime import (
 from pydantic import BaseModel, TypeAdapter
 
 from tests.clients.keys import KEY
-from tests.clients.microphone import Microphone, open_microphone
+from tests.clients.microphone import open_microphone
 from tests.clients.voice import RATE_HZ, say
 
 TIMEOUT_S = 90.0
@@ -150,5 +150,3 @@ def converse(url: str, scenario: Callable[[OpenAiTalk], Any], key: str = KEY) ->
 
     asyncio.run(run())
 
-
-__all__ = ["Microphone", "OpenAiTalk", "converse", "seconds", "words"]

@@ -149,4 +149,3 @@ def converse(url: str, scenario: Callable[[OpenAiTalk], Any], key: str = KEY) ->
             await scenario(talk)
 
     asyncio.run(run())
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from loadtest.__main__ import app
 from loadtest.profiler import UnmeasurableError, fit, measure, n_ticks
+from loadtest.simulate.device import load_profile
 
 
 def line(fixed_ms: float, each_ms: float, *sizes: int) -> dict[int, list[float]]:
@@ -74,3 +76,13 @@ def test_progress_is_told():
 def test_an_unknown_model_is_named():
     with pytest.raises(UnmeasurableError, match="pixo"):
         measure("pixo", 2, lambda: None)
+
+
+def test_a_measured_profile_can_be_simulated(tmp_path):
+    path = tmp_path / "toy.json"
+    path.write_text(json.dumps(asdict(measure("toy-tone", 2, lambda: None))))
+    profile = load_profile(path)
+    assert profile.frame_spec.samples_per_frame == 1920
+    assert profile.codec_spec.chunk_frames == (1, 2, 4, 8)
+    assert profile.engine_config.max_streams == 2
+    assert profile.decode_ms.of(1) > 0

@@ -24,6 +24,7 @@ from models.codecs.snake import (
     Snake,
     Upsample,
     as_channels_last,
+    reach_samples,
 )
 from models.errors import WeightError
 from models.layers.conv import Span
@@ -116,7 +117,9 @@ class Snac(nn.Module):
         self.config = config
         self.samples_per_frame = config.samples_per_frame
         self.reach = REACH
-        assert _reach_samples(config) <= REACH * self.samples_per_frame, "REACH is of other strides"
+        assert reach_samples(config.decoder_strides) <= REACH * self.samples_per_frame, (
+            "REACH is of other strides"
+        )
         self.quantizer = _Codebooks(config)
         self.decoder = _Decoder(config)
 
@@ -255,15 +258,3 @@ def noise_table() -> Tensor:
     """Standard normal draws `(NOISE_SAMPLES,)`, always the same."""
     generator = torch.Generator().manual_seed(_NOISE_SEED)
     return torch.randn(NOISE_SAMPLES, generator=generator)
-
-
-def _reach_samples(config: SnacConfig) -> int:
-    """How far a code reaches beyond its own span, in samples, by the kernels and strides."""
-    finest = math.prod(config.decoder_strides)
-    reach = (KERNEL // 2) * finest
-    for stride in config.decoder_strides:
-        finest //= stride
-        # A transposed kernel of two strides: half a stride to either side, rounded up.
-        reach += math.ceil(stride / 2) * finest
-        reach += sum(DILATIONS) * (KERNEL // 2) * finest
-    return reach + KERNEL // 2

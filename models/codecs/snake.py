@@ -11,6 +11,7 @@ Source: Kumar et al. 2023 (DAC), section 3 and appendix A; Siuzdak et al. 2024 (
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -107,6 +108,22 @@ class Upsample(nn.ConvTranspose1d):
             padding=(0, math.ceil(stride / 2)),
             output_padding=(0, stride % 2),
         )
+
+
+def reach_samples(strides: Sequence[int]) -> int:
+    """How far a code reaches beyond its own span, in samples, by the kernels and strides.
+
+    Args:
+        strides: of the upsampling blocks, in order.
+    """
+    finest = math.prod(strides)
+    reach = (KERNEL // 2) * finest
+    for stride in strides:
+        finest //= stride
+        # A transposed kernel of two strides: half a stride to either side, rounded up.
+        reach += math.ceil(stride / 2) * finest
+        reach += sum(DILATIONS) * (KERNEL // 2) * finest
+    return reach + KERNEL // 2
 
 
 def as_channels_last(x: Tensor) -> Tensor:

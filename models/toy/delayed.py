@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from models.base import Advance, PromptPlan, TextFeed
+from models.layers.delay import NEVER, blank_outside, completed_frame, join_history
 from models.spec import (
     CodecSpec,
     ColumnSpec,
@@ -42,7 +43,6 @@ from models.toy.base import (
     text_ids,
 )
 from models.toy.codec import GAIN, HISTORY
-from models.toy.delay import NEVER, blank_outside, completed_frame, join_history
 
 DELAYS = (0, 1, 2, 3)
 N_CODEBOOKS = len(DELAYS)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from models.base import Decoded
-from models.codecs.snac import Snac, load_snac, noise_table
-from models.codecs.windowed import CLOCK, decode_window, windowed_codec
+from models.codecs.snac import load_snac, noise_table
+from models.codecs.windowed import CLOCK, FrameDecoder, decode_window, windowed_codec
 from models.layers.conv import Span
 from tests.parity.oracle import ask
 
@@ -32,7 +32,7 @@ def reference(tmp_path_factory):
     return load_snac(folder), frames, pcm
 
 
-def whole(model: Snac, frames: torch.Tensor) -> torch.Tensor:
+def whole(model: FrameDecoder, frames: torch.Tensor) -> torch.Tensor:
     n_rows, n_frames = frames.shape[:2]
     span = Span(start=torch.zeros(n_rows).long(), end=torch.full((n_rows,), n_frames))
     return model(frames, span)
@@ -41,7 +41,7 @@ def whole(model: Snac, frames: torch.Tensor) -> torch.Tensor:
 class Streams:
     """Rows of a batch, decoded chunk by chunk."""
 
-    def __init__(self, model: Snac, frames: torch.Tensor) -> None:
+    def __init__(self, model: FrameDecoder, frames: torch.Tensor) -> None:
         self.model, self.frames = model, frames
         self.state = {CLOCK.name: torch.zeros(len(frames), 1).long()}
         self.pcm = [torch.zeros(0) for _ in frames]
@@ -64,7 +64,7 @@ class Streams:
         return decoded
 
 
-def stream(model: Snac, frames: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
+def stream(model: FrameDecoder, frames: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
     """The rows' PCM, in chunks of the given sizes, over and over."""
     streams, turn = Streams(model, frames), 0
     while streams.n_done < frames.shape[1]:

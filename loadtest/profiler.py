@@ -198,9 +198,9 @@ def _profile(spec: ModelSpec, config: EngineConfig, costs: _Recorder, spoken: _S
             "lookahead_frames": spec.codec.lookahead_frames,
             "max_batch": spec.codec.max_batch,
         },
-        # A policy with one size takes the middle one, and passes the context again with it.
+        # A policy with one size takes the middle one; its window has what the codec sees around it.
         fixed_chunk={
-            "window_frames": context + step,
+            "window_frames": context + step + spec.codec.lookahead_frames,
             "step_frames": step,
             "max_batch": max(8, config.max_streams),
         },

@@ -193,7 +193,8 @@ def _end_of_piece(
         is_enough = last - start >= ENOUGH_FRAMES
         if pause >= LONG_PAUSE_FRAMES or (pause >= PAUSE_FRAMES and is_enough):
             return last + 1 + MARGIN_FRAMES
-        if place - start > MOST_FRAMES:
+        # A pause that has begun may prove long enough: it is no place to cut yet.
+        if place - start > MOST_FRAMES and place < len(voice):
             return _quietest(voice, start)
         last = place
     return min(voiced[-1] + 1 + MARGIN_FRAMES, len(voice)) if is_final else None

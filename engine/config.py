@@ -25,7 +25,8 @@ class EngineConfig:
         max_queue: streams that may wait for admission; more are refused at once.
         queue_timeout_s: longest wait for admission.
         lead_s: steady streams further ahead than this are left out of the plan.
-        urgent_s: slack under which a steady stream joins a startup batch.
+        urgent_s: slack that a steady stream should keep: larger chunks are waited for only above
+            it, nobody new is admitted while one has less, and no prompt is held back for longer.
         jitter_s: how late the machine may be at any time: chunks that are due within it wait for
             nothing, and calls shorter than it are not thought to hold anybody up.
         held_s: audio that the gateway may hold of what it was given: the rest of a packet (20 ms),

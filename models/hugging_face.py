@@ -177,7 +177,11 @@ def make_decoder(config: LlamaConfig) -> Decoder:
     if config.scaling is not None:
         inv_freq = config.scaling.stretch(inv_freq)
     decoder.rotary = Rotary(
-        head_dim, config.backbone.max_positions, config.theta, inv_freq=inv_freq
+        head_dim,
+        config.backbone.max_positions,
+        config.theta,
+        is_interleaved=config.style.is_interleaved,
+        inv_freq=inv_freq,
     )
     return decoder
 

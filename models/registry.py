@@ -245,6 +245,10 @@ _FAMILIES = {
     "csm": _published(
         "csm", wants="a CSM checkpoint: config.json, model.safetensors, tokenizer.json"
     ),
+    "zonos": _published(
+        "zonos",
+        wants="a Zonos transformer checkpoint: config.json, model.safetensors, dac_44khz/",
+    ),
     "qwen3-tts": _published(
         "qwen3_tts",
         wants="a Qwen3-TTS 12 Hz CustomVoice or VoiceDesign checkpoint: config.json, "

@@ -24,11 +24,15 @@ class BlockStyle:
         qk_norm: queries and keys are normalised before they are turned: `none`, each `head` by
             itself (Qwen3), or the whole `row` (OLMo 2).
         norms: `before` attention and feed-forward part, or `after` them (OLMo 2).
+        norm: `rms`, or `layer` with a bias (Zonos).
+        is_interleaved: neighbouring channels turn together (Zonos).
     """
 
     has_bias: bool = False
     qk_norm: Literal["none", "head", "row"] = "none"
     norms: Literal["before", "after"] = "before"
+    norm: Literal["rms", "layer"] = "rms"
+    is_interleaved: bool = False
 
 
 LLAMA: Final = BlockStyle()
@@ -77,9 +81,9 @@ class DecoderLayer(nn.Module):
     def __init__(self, spec: BackboneSpec, inner: int, eps: float, style: BlockStyle) -> None:
         super().__init__()
         self.has_norms_before = style.norms == "before"
-        self.attention_norm = RMSNorm(spec.hidden, eps)
+        self.attention_norm = _norm(spec.hidden, eps, style)
         self.attention = SelfAttention(spec, style, eps)
-        self.mlp_norm = RMSNorm(spec.hidden, eps)
+        self.mlp_norm = _norm(spec.hidden, eps, style)
         self.mlp = SwiGLU(spec.hidden, inner)
 
     def forward(
@@ -112,11 +116,13 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.style = style
-        self.rotary = Rotary(spec.head_dim, spec.max_positions, theta)
+        self.rotary = Rotary(
+            spec.head_dim, spec.max_positions, theta, is_interleaved=style.is_interleaved
+        )
         self.layers = nn.ModuleList(
             DecoderLayer(spec, inner, eps, style) for _ in range(spec.n_layers)
         )
-        self.norm = RMSNorm(spec.hidden, eps)
+        self.norm = _norm(spec.hidden, eps, style)
 
     def forward(self, x: Tensor, positions: Tensor, attention: Attention) -> Tensor:
         """Hidden states `(N, hidden)` after the final norm."""
@@ -125,3 +131,7 @@ class Decoder(nn.Module):
             x = layer(x, self.rotary, angles, attention, layer_idx)
         out: Tensor = self.norm(x)
         return out
+
+
+def _norm(size: int, eps: float, style: BlockStyle) -> nn.Module:
+    return RMSNorm(size, eps) if style.norm == "rms" else nn.LayerNorm(size, eps)

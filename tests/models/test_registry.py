@@ -12,7 +12,7 @@ from models.registry import UnknownModelError
 from models.toy.catalogue import TOYS
 from models.toy.tone import ToneToy
 
-PUBLISHED = ("orpheus", "csm", "qwen3-tts")
+PUBLISHED = ("orpheus", "csm", "zonos", "qwen3-tts")
 
 
 def test_the_embedded_model_comes_first_and_all_toys_are_there():
@@ -67,7 +67,8 @@ def test_a_loaded_model_is_of_the_named_family():
 @pytest.mark.parametrize("name", ["", "Toy-tone", "my-toy-tone-finetune", "toy-tone ", "tone"])
 def test_only_an_exact_name_is_taken(name: str):
     with pytest.raises(
-        UnknownModelError, match="there are: pico, smollm2-135m, orpheus, csm, qwen3-tts, toy-tone"
+        UnknownModelError,
+        match="there are: pico, smollm2-135m, orpheus, csm, zonos, qwen3-tts, toy-tone",
     ):
         registry.load(name)
     with pytest.raises(UnknownModelError):

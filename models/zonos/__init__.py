@@ -1,0 +1,1 @@
+"""Zonos: phonemes and settings before nine delayed codebooks, guided in pairs, and DAC."""

@@ -1,0 +1,105 @@
+"""Zonos on a small random checkpoint in the hub's layout, against a composed reference.
+
+No package has this model: the reference is Glm of `transformers` with layer norms, and settings,
+guidance, delays and end written out beside it (`oracles/zonos_lm.py`). Prefix rows: 1e-5. Codes:
+identical. PCM: 2e-5, as in `test_dac`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.config import EngineConfig
+from models.base import PromptPlan
+from models.spec import PlanRequest
+from models.zonos.model import ZonosModel, load
+from models.zonos.phonemes import phoneme_ids
+from tests.engine.harness import Engine, greedy
+from tests.models.zonos.tiny import make_checkpoint, spell
+from tests.parity.oracle import ask
+from tests.parity.test_snac import whole
+
+TEXTS = (
+    "Hello there.",
+    "One two three four five six seven.",
+    "A much longer sentence, so that its prompt takes more rows than all of the others together.",
+    "Why?",
+    "Numbers like 42 come as they are.",
+    "Nothing else.",
+    "So long.",
+    "The last of eight.",
+)
+N_FRAMES = 200
+CONFIG = EngineConfig(max_streams=9, max_batch_rows=64, prefill_rows_per_step=48, target_load=1.0)
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("zonos"))
+
+
+@pytest.fixture(scope="module")
+def model(folder) -> ZonosModel:
+    loaded = load(folder)
+    loaded.phonemize = spell
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def plans(model) -> list[PromptPlan]:
+    made = [greedy(model, model.plan(PlanRequest(text=text))) for text in TEXTS]
+    return [limited(plan, N_FRAMES) for plan in made]
+
+
+def limited(plan: PromptPlan, n_frames: int) -> PromptPlan:
+    return replace(plan, max_frames=n_frames)
+
+
+@pytest.fixture(scope="module")
+def reference(folder) -> dict[str, torch.Tensor]:
+    inputs = {f"phonemes{n}": torch.tensor(phoneme_ids(t, "-", spell)) for n, t in enumerate(TEXTS)}
+    return ask("zonos_lm", folder, {**inputs, "n_frames": torch.tensor(N_FRAMES)})
+
+
+def check(model, reference, got, n_frames=N_FRAMES) -> None:
+    for idx, sound in enumerate(got):
+        frames = reference[f"frames{idx % len(TEXTS)}"][:n_frames].clamp(max=63).unsqueeze(0)
+        expected = whole(model.dac, frames)[0]
+        np.testing.assert_allclose(sound, expected.numpy(), rtol=0, atol=TOLERANCE)
+
+
+def test_settings_become_the_reference_s_rows(model, plans, reference):
+    for idx, plan in enumerate(plans):
+        told, blind = reference[f"prefix{idx}"]
+        assert plan.companion is not None
+        torch.testing.assert_close(plan.embeds[:-1], told, atol=1e-5, rtol=0)
+        torch.testing.assert_close(plan.companion.embeds[:-1], blind, atol=1e-5, rtol=0)
+        assert not torch.equal(told, blind)
+
+
+def test_a_guided_stream_says_what_the_reference_says(model, plans, reference):
+    check(model, reference, Engine(model, CONFIG).speak(plans[:1], seeds=[0]))
+
+
+def test_four_pairs_in_a_batch_say_what_the_reference_says(model, plans, reference):
+    takes = {tuple(map(tuple, reference[f"frames{n}"].tolist())) for n in range(8)}
+    assert len(takes) == 8
+    check(model, reference, Engine(model, CONFIG).speak(plans, seeds=range(8)))
+
+
+def test_prompts_in_pieces_change_nothing(model, plans, reference):
+    config = replace(CONFIG, prefill_rows_per_step=5)
+    short = [limited(plan, 60) for plan in plans]
+    check(model, reference, Engine(model, config).speak(short, seeds=range(8)), 60)
+
+
+@pytest.mark.parametrize("n_streams", range(1, 10))
+def test_every_batch_size_gives_the_same(model, plans, reference, n_streams):
+    short = [limited(plan, 30) for plan in (*plans, plans[0])[:n_streams]]
+    check(model, reference, Engine(model, CONFIG).speak(short, seeds=range(n_streams)), 30)

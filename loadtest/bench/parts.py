@@ -13,11 +13,19 @@ from functools import cache
 from typing import Any, Final
 
 from loadtest.bench import gateway, speech
+from loadtest.bench.encoding import measure_encoding
 from loadtest.server_process import running_server
+from realtime.frames import AudioCodec
 
 OTHERS: Final = (0, 1, 2, 4, 8)
 BATCHES: Final = (1, 2, 4, 8)
-N_REAL_TIME: Final = 8
+LISTENERS: Final = (4, 8, 10, 12)
+ENCODINGS: Final[tuple[tuple[AudioCodec, int, int], ...]] = (
+    ("opus", 22_050, 24_000),
+    ("opus", 24_000, 24_000),
+    ("pcm16", 22_050, 24_000),
+    ("pcm16", 24_000, 24_000),
+)
 N_TAKES: Final = 5
 N_SOCKETS: Final = 16
 TONE: Final = ("--no-talk", "--model", "toy-tone", "--policy", "throughput", "--max-streams", "64")
@@ -57,8 +65,15 @@ async def _ttfa(model: str, tick: Tick) -> AsyncIterator[Row]:
 
 
 async def _real_time(model: str, tick: Tick) -> AsyncIterator[Row]:
-    with running_server("--no-talk", "--model", model) as url:
-        yield asdict(await speech.measure_real_time(url, N_REAL_TIME, tick))
+    for n_listeners in LISTENERS:
+        with running_server("--no-talk", "--model", model) as url:
+            yield asdict(await speech.measure_real_time(url, n_listeners, tick))
+
+
+async def _encoding(model: str, tick: Tick) -> AsyncIterator[Row]:
+    for codec, model_rate_hz, rate_hz in ENCODINGS:
+        yield asdict(await asyncio.to_thread(measure_encoding, codec, model_rate_hz, rate_hz))
+        tick()
 
 
 async def _throughput(model: str, tick: Tick) -> AsyncIterator[Row]:
@@ -142,9 +157,10 @@ PARTS: Final = (
     ),
     Part(
         name="real_time",
-        title="Listeners at once",
-        n_steps=1,
+        title="Listeners at once, all starting together",
+        n_steps=len(LISTENERS),
         measure=_real_time,
+        limit_s=400.0,
         columns={
             "n_streams": ("streams", "d"),
             "n_refused": ("refused", "d"),
@@ -163,6 +179,18 @@ PARTS: Final = (
             "batch": ("batch", "d"),
             "real_time_factor": ("real-time factor", ".3f"),
             "audio_s_per_s": ("audio s per s", ".1f"),
+        },
+    ),
+    Part(
+        name="encoding",
+        title="Audio of one stream: resampled and coded",
+        n_steps=len(ENCODINGS),
+        measure=_encoding,
+        columns={
+            "codec": ("codec", "s"),
+            "model_rate_hz": ("from Hz", "d"),
+            "rate_hz": ("to Hz", "d"),
+            "cpu_ms_per_s": ("CPU ms per s of audio", ".2f"),
         },
     ),
     Part(

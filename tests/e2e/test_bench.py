@@ -22,7 +22,7 @@ def test_a_part_is_measured_and_written(tmp_path):
         "--out",
         str(tmp_path),
     ]
-    parts = ("real_time", "gateway_events", "engine_step")
+    parts = ("throughput", "encoding", "gateway_events", "engine_step")
     only = [word for part in parts for word in ("--only", part)]
     answer = subprocess.run(
         [*command, *only], capture_output=True, text=True, check=False, timeout=400
@@ -32,7 +32,8 @@ def test_a_part_is_measured_and_written(tmp_path):
     written = json.loads(path.read_text())
     assert written["on"]["n_cores"] >= 1
     assert written["faults"] == {}
-    assert written["real_time"][0]["audio_s"] > 0
+    assert written["throughput"][0]["audio_s_per_s"] > 0
+    assert all(row["cpu_ms_per_s"] > 0 for row in written["encoding"])
     assert written["gateway_events"][0]["n_events"] == 16 * 900
     assert [row["n_streams"] for row in written["engine_step"]] == [1, 16, 64]
     assert "events per s" in answer.stdout

@@ -6,8 +6,10 @@ encoders) and belongs in a worker thread. Answers come as events through the sin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from engine.histogram import Histogram
 from engine.types import EngineStats, StreamId
 from models.spec import ModelSpec, PlanRequest
 
@@ -59,4 +61,9 @@ class EngineHandle(Protocol):
 
     def stats(self) -> EngineStats:
         """The latest snapshot."""
+        ...
+
+    @property
+    def histograms(self) -> Mapping[str, Histogram]:
+        """Distributions since the start by their names; the engine thread goes on writing them."""
         ...

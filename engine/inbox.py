@@ -19,6 +19,11 @@ class Inbox:
         self._commands: deque[Command] = deque()
         self._has_mail = threading.Event()
 
+    @property
+    def n_waiting(self) -> int:
+        """Commands that wait. Any thread."""
+        return len(self._commands)
+
     def put(self, command: Command) -> None:
         """Add a command and wake the engine. Any thread."""
         self._commands.append(command)

@@ -23,6 +23,7 @@ from engine.codec_runner import ChunkTensors, CodecRunner
 from engine.costs import StepCosts
 from engine.errors import StreamError
 from engine.groups import StreamGroup
+from engine.metrics import LoopMetrics
 from engine.runner import Runner
 from engine.scheduler import PrefillPiece, StepPlan
 from engine.spans import Clock, Span
@@ -63,14 +64,16 @@ class PendingStep:
         """LM rows of the step's decode calls."""
         return sum(n_decode for n_decode, _, _ in self.lm_spans)
 
-    def observe(self, costs: StepCosts, total_s: float) -> None:
-        """Teach the cost model what the step took, once its results were collected."""
+    def observe(self, costs: StepCosts, metrics: LoopMetrics, total_s: float) -> None:
+        """Teach the cost model and count what the step took, once its results were collected."""
         lm_s = [span.seconds() for _, _, span in self.lm_spans]
         codec_s = [span.seconds() for _, _, span in self.chunk_spans]
         for (n_decode, n_prefill, _), seconds in zip(self.lm_spans, lm_s, strict=True):
             costs.observe_step(n_decode, n_prefill, seconds)
+            (metrics.decode_s if n_decode else metrics.prefill_s).add(seconds)
         for (n_streams, n_frames, _), seconds in zip(self.chunk_spans, codec_s, strict=True):
             costs.observe_chunk(n_streams, n_frames, seconds)
+            metrics.detokenize_s.add(seconds)
         costs.observe_total(sum(lm_s), sum(codec_s), total_s)
 
 

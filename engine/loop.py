@@ -133,7 +133,7 @@ class EngineLoop:
         is_idle = plan.is_empty and not pending.rows and not pending.failures
         if not is_idle:
             self._collect(pending)
-            pending.observe(self.costs, self._clock() - start_s)
+            pending.observe(self.costs, self.metrics, self._clock() - start_s)
             self.metrics.count_step(plan, pending.n_decode_rows, self._clock() - start_s)
         self._end_delivered()
         self._publish()
@@ -392,6 +392,7 @@ class EngineLoop:
             n_queued=len(self._waiting),
             n_pages_used=pages.n_used,
             n_pages=pages.n_pages - 1,
+            n_pages_cached=self.n_cached_pages,
             n_slots_used=slots.n_used,
             n_slots=slots.n_slots,
             last_step_s=last_step_s,

@@ -1,52 +1,74 @@
-"""Counters of one engine loop, plain numbers that the gateway exports. Engine thread writes."""
+"""What one engine loop counts and measures: plain numbers that the gateway exports.
+
+The engine thread writes them; others read them through the door (`engine.handle`) and may see one
+that is a step older than another.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Final
 
 from engine import deadlines
+from engine.histogram import Histogram
 from engine.scheduler import StepPlan
 from engine.stream import Stream
 from engine.types import EngineStats
 
-
-@dataclass(slots=True)
-class Total:
-    """Number, sum, largest and last of some quantity."""
-
-    n: int = 0
-    sum: float = 0.0
-    largest: float = 0.0
-    last: float = 0.0
-
-    def add(self, value: float) -> None:
-        """Count one value."""
-        self.n += 1
-        self.sum += value
-        self.largest = max(self.largest, value)
-        self.last = value
+SECONDS: Final = (
+    *(0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.035, 0.06),
+    *(0.1, 0.2, 0.5, 1.0, 2.0),
+)
+"""Of steps and calls: a graph replay on a large device to a long prompt on a busy CPU."""
+SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+SLACK_S: Final = (-1.0, -0.5, -0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+TTFA_S: Final = (
+    *(0.02, 0.035, 0.05, 0.08, 0.12, 0.16, 0.2, 0.3, 0.5),
+    *(0.8, 1.2, 2.0, 5.0, 10.0),
+)
 
 
-@dataclass(slots=True)
 class LoopMetrics:
     """What happened since start.
 
     `ttfa_s` counts from when the caller began to wait to the first chunk leaving the engine, for
-    paced streams that had no earlier audio to play. A chunk is late when the client had run dry.
+    paced streams that had no earlier audio to play. `slack_s` is what each later chunk had left
+    until it was due; it is late when the client had run dry. `decode_s`, `prefill_s` and
+    `detokenize_s` are single calls, `step_s` is a step with all that it does.
     """
 
-    n_refused: int = 0
-    n_failed: int = 0
-    n_finished: int = 0
-    n_aborted: int = 0
-    n_late_chunks: int = 0
-    n_frames: int = 0
-    n_samples: int = 0
-    step_s: Total = field(default_factory=Total)
-    decode_rows: Total = field(default_factory=Total)
-    prefill_rows: Total = field(default_factory=Total)
-    chunk_streams: Total = field(default_factory=Total)
-    ttfa_s: Total = field(default_factory=Total)
+    def __init__(self) -> None:
+        self.n_refused = 0
+        self.n_failed = 0
+        self.n_finished = 0
+        self.n_aborted = 0
+        self.n_late_chunks = 0
+        self.n_frames = 0
+        self.n_samples = 0
+        self.step_s = Histogram(SECONDS)
+        self.decode_s = Histogram(SECONDS)
+        self.prefill_s = Histogram(SECONDS)
+        self.detokenize_s = Histogram(SECONDS)
+        self.decode_rows = Histogram(SIZES)
+        self.prefill_rows = Histogram(SIZES)
+        self.chunk_streams = Histogram(SIZES)
+        self.slack_s = Histogram(SLACK_S)
+        self.ttfa_s = Histogram(TTFA_S)
+
+    @property
+    def histograms(self) -> dict[str, Histogram]:
+        """The distributions by name."""
+        return {
+            "step_s": self.step_s,
+            "decode_s": self.decode_s,
+            "prefill_s": self.prefill_s,
+            "detokenize_s": self.detokenize_s,
+            "decode_rows": self.decode_rows,
+            "prefill_rows": self.prefill_rows,
+            "chunk_streams": self.chunk_streams,
+            "slack_s": self.slack_s,
+            "ttfa_s": self.ttfa_s,
+        }
 
     def shown_in(self, stats: EngineStats) -> EngineStats:
         """The snapshot with these counters in it."""
@@ -58,6 +80,9 @@ class LoopMetrics:
             n_failed=self.n_failed,
             n_finished=self.n_finished,
             n_aborted=self.n_aborted,
+            n_late_chunks=self.n_late_chunks,
+            n_frames=self.n_frames,
+            n_samples=self.n_samples,
         )
 
     def count_step(self, plan: StepPlan, n_decode_rows: int, seconds: float) -> None:
@@ -74,8 +99,12 @@ class LoopMetrics:
     def count_chunk(self, stream: Stream, n_samples: int, now_s: float) -> None:
         """Count one chunk that is about to be published; before the stream notes it."""
         self.n_samples += n_samples
-        has_played = n_samples and stream.first_sent_s is not None
-        if has_played and deadlines.slack_s(stream, now_s) < 0:
-            self.n_late_chunks += 1
-        if n_samples and deadlines.is_startup(stream):
+        if not n_samples or not stream.is_paced:
+            return
+        if deadlines.is_startup(stream):
             self.ttfa_s.add(now_s - stream.asked_s)
+            return
+        slack_s = deadlines.slack_s(stream, now_s)
+        self.slack_s.add(slack_s)
+        # Due a little before the client runs dry; late only after that.
+        self.n_late_chunks += slack_s + stream.held_s < 0

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from engine.errors import EngineStoppedError
+from engine.histogram import Histogram
 from engine.loop import EngineLoop
-from engine.metrics import LoopMetrics
 from engine.sharing import Turns
 from engine.types import (
     AbortStream,
@@ -199,15 +199,15 @@ class ThreadHandle:
 
     def stats(self) -> EngineStats:
         """The latest snapshot."""
-        stats = self._loop.stats
+        stats = replace(self._loop.stats, n_commands=self._loop.inbox.n_waiting)
         if stats.is_alive and (fault := self._thread.fault):
             return replace(stats, is_alive=False, is_ready=False, failure=fault)
         return stats
 
     @property
-    def metrics(self) -> LoopMetrics:
-        """Counters since the start; written by the engine thread."""
-        return self._loop.metrics
+    def histograms(self) -> dict[str, Histogram]:
+        """Distributions since the start by their names; the engine thread goes on writing them."""
+        return self._loop.metrics.histograms
 
     def _put_late(self, command: Command) -> None:
         """Send a command about an open stream; after the end there is none left to mind it."""

@@ -159,7 +159,11 @@ EventSink = Callable[[Sequence[EngineEvent]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """A snapshot for metrics and readiness; written by the engine thread, read by any."""
+    """A snapshot for metrics and readiness; written by the engine thread, read by any.
+
+    Commands are those that wait in the inbox when the snapshot is asked for. Cached pages, which
+    the prefix cache holds, are among the used ones.
+    """
 
     is_ready: bool = False
     is_alive: bool = True
@@ -169,6 +173,7 @@ class EngineStats:
     n_queued: int = 0
     n_pages_used: int = 0
     n_pages: int = 0
+    n_pages_cached: int = 0
     n_slots_used: int = 0
     n_slots: int = 0
     last_step_s: float = 0.0
@@ -177,3 +182,7 @@ class EngineStats:
     n_failed: int = 0
     n_finished: int = 0
     n_aborted: int = 0
+    n_late_chunks: int = 0
+    n_frames: int = 0
+    n_samples: int = 0
+    n_commands: int = 0

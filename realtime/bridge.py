@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineStoppedError
@@ -87,13 +89,15 @@ class StreamFeed:
         stream_id: of the stream.
         sample_rate_hz: of its audio.
 
-    `end` is the engine's last event of the stream, `fault` what was wrong with its events.
+    `end` is the engine's last event of the stream, `fault` what was wrong with its events;
+    `on_freed` is called with the end of a stream that was aborted.
     """
 
     def __init__(self, stream_id: StreamId, sample_rate_hz: int) -> None:
         self.stream_id = stream_id
         self.end: StreamFinished | StreamFailed | None = None
         self.fault: StreamFailed | None = None
+        self.on_freed: Callable[[], None] | None = None
         self._sample_rate_hz = sample_rate_hz
         self._pieces: deque[Pcm | str] = deque()
         self._changed = asyncio.Event()
@@ -127,6 +131,9 @@ class StreamFeed:
         elif isinstance(event, StreamFinished | StreamFailed):
             self.end = event
             self._ended.set()
+            is_aborted = isinstance(event, StreamFinished) and event.reason == "aborted"
+            if is_aborted and self.on_freed is not None:
+                self.on_freed()
         self._changed.set()
 
     def drop(self) -> None:
@@ -187,12 +194,22 @@ class EngineBridge:
     Args:
         handle: the engine's door.
         relay: the sink that the engine was started with.
+        clock: monotonic seconds.
+        on_freed: told of each aborted stream how long the engine took to free it, in seconds.
     """
 
-    def __init__(self, handle: EngineHandle, relay: EventRelay) -> None:
+    def __init__(
+        self,
+        handle: EngineHandle,
+        relay: EventRelay,
+        clock: Callable[[], float] = time.monotonic,
+        on_freed: Callable[[float], None] | None = None,
+    ) -> None:
         self.handle = handle
         self.relay = relay
         self.spec = handle.spec
+        self._clock = clock
+        self._on_freed = on_freed
 
     def open_stream(
         self,
@@ -238,8 +255,14 @@ class EngineBridge:
         """End a stream and forget its audio."""
         feed.drop()
         if feed.end is None:
+            if feed.on_freed is None:
+                feed.on_freed = partial(self._tell_freed, self._clock())
             with _unless_stopped(feed):
                 self.handle.abort(feed.stream_id)
+
+    def _tell_freed(self, aborted_s: float) -> None:
+        if self._on_freed is not None:
+            self._on_freed(self._clock() - aborted_s)
 
 
 @contextmanager

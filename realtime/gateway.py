@@ -67,19 +67,23 @@ class Gateway:
         self.config = config
         self.clock = clock
         self.engines = dict(engines)
-        self.bridges = {name: EngineBridge(engines[name], relays[name]) for name in engines}
+        self.metrics = GatewayMetrics()
+        freed_s = self.metrics.cancel_to_freed_s
+        self.bridges = {
+            name: EngineBridge(engines[name], relays[name], clock, freed_s.labels(name).observe)
+            for name in engines
+        }
         self.specs: dict[str, ModelSpec] = {name: one.spec for name, one in self.bridges.items()}
         # A model that only writes is there for the agents; nobody can ask it to speak.
         self.speaking = {n: s for n, s in self.specs.items() if s.tasks != ("text",)} or self.specs
         self.workers = Workers(config.worker_threads)
-        self.metrics = GatewayMetrics()
         self.count = SessionCount(config.max_sessions)
         self.random = random.Random(seed)
         self.is_stopping = False
         self._sessions: set[StoppableSession] = set()
         self._stack = AsyncExitStack()
         self._left = asyncio.Event()
-        self.metrics.watch(self.engines, n_streams=self._n_streams, queue_s=self._queue_s)
+        self.metrics.watch(self.engines, n_streams=self._n_streams, queues_s=self._queues_s)
 
     @property
     def is_alive(self) -> bool:
@@ -160,8 +164,8 @@ class Gateway:
         # Models of one engine thread may share a relay.
         return sum(relay.n_streams for relay in {b.relay for b in self.bridges.values()})
 
-    def _queue_s(self) -> float:
-        return sum(session.queue_s for session in list(self._sessions))
+    def _queues_s(self) -> list[float]:
+        return [session.queue_s for session in list(self._sessions)]
 
 
 async def _stop_task(task: asyncio.Task[None]) -> None:

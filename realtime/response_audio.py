@@ -65,6 +65,7 @@ class ResponseAudio:
         self._number = number
         self._model_rate_hz = model_rate_hz
         self._output = output
+        self._is_heard = output.pace == "playback"
         self._outlet = outlet
         self._workers = workers
         self._metrics = metrics
@@ -134,6 +135,7 @@ class ResponseAudio:
     def drop_unsent(self) -> None:
         """Forget what the socket has not taken."""
         n_dropped = self._outlet.drop_audio(self._number)
+        self._metrics.packets_dropped.inc(n_dropped)
         self._n_packets -= n_dropped
         self._n_unsent -= n_dropped
         self._all_sent.set()
@@ -142,6 +144,8 @@ class ResponseAudio:
         """Tell the client how much audio there was, if there was any."""
         if self._coder is None:
             return
+        if self.ttfa_s is not None and self._is_heard:
+            self._metrics.count_heard(self._playout)
         self._outlet.event(
             OutputAudioDone(
                 event_id=self._outlet.next_event_id(),
@@ -196,14 +200,13 @@ class ResponseAudio:
         self._n_unsent -= n_packets
         if not self._n_unsent:
             self._all_sent.set()
-        is_heard = self._output.pace == "playback"
         underrun_s = self._playout.underrun_s
         self._playout.on_sent(seconds, now_s)
-        if is_heard:
+        if self._is_heard:
             self._metrics.underrun_s.inc(self._playout.underrun_s - underrun_s)
         if self.ttfa_s is None:
             self.ttfa_s = 0.0 if self.asked_s is None else now_s - self.asked_s
-            if is_heard:
+            if self._is_heard:
                 self._metrics.ttfa_s.observe(self.ttfa_s)
             if self._on_first_sent is not None:
                 self._on_first_sent()

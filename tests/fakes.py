@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import EngineStoppedError
+from engine.histogram import Histogram
 from engine.types import (
     AudioChunk,
     EngineEvent,
@@ -244,6 +245,10 @@ class FakeEngine:
             n_active=self.n_open,
             n_finished=sum(stream.is_over for stream in self.streams),
         )
+
+    @property
+    def histograms(self) -> dict[str, Histogram]:
+        return {}
 
     # The test's side.
 

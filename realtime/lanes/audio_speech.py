@@ -98,6 +98,9 @@ class SpeechAnswer(HttpSession):
         else:
             status = "incomplete" if self._response.is_cut else "completed"
         metrics.responses.labels(status).inc()
+        if self._is_first_sent:
+            metrics.underrun_s.inc(self.stream.playout.underrun_s)
+            metrics.count_heard(self.stream.playout)
 
     async def _take(self, pcm: Pcm) -> None:
         await self.stream.queue.wait_room()

@@ -60,7 +60,7 @@ def test_a_client_that_never_reads_is_paused_then_closed_1013_and_the_engine_fre
                 paused = next(one for one in here.engine.streams if one.pauses)
                 assert paused.pauses[0] is True
                 # Bounded: the marks, the kernel's buffers, and the chunk that was on its way.
-                assert here.server.gateway._queue_s() < 3.0
+                assert here.sample("parley_queue_seconds") < 3.0
                 await until(lambda: here.sample("parley_closes_total", code="1013") == 1)
                 # The last word is said before the client reads: it must not wait for that.
                 await until(lambda: not here.sample("parley_sessions"))

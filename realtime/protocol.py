@@ -117,11 +117,15 @@ __all__ = [
 
 Event = TypeVar("Event", bound=BaseClientEvent)
 Body = TypeVar("Body", bound=WireModel)
+Loc = tuple[int | str, ...]
 
 SUBPROTOCOL: Final = "parley.v1"
 REALTIME_PATH: Final = "/v1/realtime"
 SPEECH_PATH: Final = "/v1/audio/speech/stream"
 PACKET_MS: Final = 20
+MAX_COMMAS: Final = 30_000
+"""In one message, for there is one between any two values. Each value costs some microseconds to
+check, in which nobody else is served; the longest text and 128 tools have fewer together."""
 
 CLOSE_NORMAL: Final = 1000
 CLOSE_GOING_AWAY: Final = 1001
@@ -216,6 +220,8 @@ def _checked(raw: dict[str, object], model: type[Body], event_id: str | None) ->
 
 
 def _load_object(message: str, code: str = "invalid_event") -> dict[str, object]:
+    if message.count(",") > MAX_COMMAS:
+        raise ProtocolError(code, f"too many values: a message may hold {MAX_COMMAS} commas")
     try:
         # NOTE: RecursionError is what the parser raises on very deep nesting, not a fault of ours.
         value = json.loads(message, parse_constant=_refuse_constant)
@@ -257,7 +263,7 @@ def _lone_surrogate_path(message: dict[str, object]) -> str | None:
             if _has_lone_surrogate(value):
                 return path
         elif isinstance(value, list):
-            waiting.extend((path, inner) for inner in value)
+            waiting.extend((f"{path}.{place}", inner) for place, inner in enumerate(value))
         elif isinstance(value, dict):
             for key, inner in value.items():
                 inner_path = f"{path}.{printable(key)}".lstrip(".")
@@ -275,8 +281,11 @@ def _surrogate_error(param: str, event_id: str | None) -> ProtocolError:
 def _raise_field_error(
     error: ValidationError, raw: dict[str, object], event_id: str | None
 ) -> NoReturn:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    param = _field_path(first["loc"], raw)
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    paths = [_known_path(fault["loc"], raw, fault["type"]) for fault in faults]
+    # Where a value may be of several kinds, it is most likely meant for the one it fits furthest.
+    place = max(range(len(faults)), key=lambda place: len(paths[place]))
+    first, param = faults[place], ".".join(printable(str(step)) for step in paths[place])
     if first["type"] == "extra_forbidden":
         code, message = "unknown_field", f"unknown field {param!r}"
     elif first["type"] == "missing":
@@ -288,21 +297,21 @@ def _raise_field_error(
     raise ProtocolError(code, message, param=param, event_id=event_id) from None
 
 
-def _field_path(loc: tuple[int | str, ...], raw: dict[str, object]) -> str:
-    """Dotted path as far as the client's message goes, plus one step for a missing field.
+def _known_path(loc: Loc, raw: dict[str, object], fault: str) -> Loc:
+    """The validator's path as far as the client's message goes; a missing field is one step more.
 
     The validator's own path may hold the names of union members, which are no fields.
     """
-    parts: list[str] = []
+    path: list[int | str] = []
     value: object = raw
     for place, step in enumerate(loc):
         if isinstance(value, list) and isinstance(step, int):
             value = value[step]
         elif not isinstance(value, dict):
             break
-        elif step in value or place == len(loc) - 1:
+        elif step in value or (fault == "missing" and place == len(loc) - 1):
             value = value.get(step)
         else:
             continue
-        parts.append(printable(str(step)))
-    return ".".join(parts)
+        path.append(step)
+    return tuple(path)

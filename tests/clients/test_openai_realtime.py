@@ -130,7 +130,10 @@ def test_speech_over_an_answer_ends_it_and_is_answered(calling_url: str):
             await talk.connection.conversation.item.truncate(
                 item_id=old.item_id, content_index=0, audio_end_ms=400
             )
-            assert (await talk.until("conversation.item.truncated")).audio_end_ms == 400
+            truncated = await talk.until("conversation.item.truncated")
+            # Clamped to what had been sent, which on a slow machine is less.
+            sent_ms = round(1000 * seconds(talk.audio(old.response_id)))
+            assert truncated.audio_end_ms == min(400, sent_ms)
             first, second = await talk.answers(2)
         assert first.response.id == old.response_id
         assert first.response.status == "cancelled"

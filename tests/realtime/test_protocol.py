@@ -137,11 +137,34 @@ def test_deep_nesting_is_an_error_and_no_crash():
             "heard_ms",
         ),
         ({"type": "response.cancel", "response_id": 1}, "invalid_value", "response_id"),
+        (
+            {"type": "response.create", "response": {"options": {"a": {"b": 1}}}},
+            "invalid_value",
+            "response.options.a",
+        ),
     ],
 )
 def test_the_field_at_fault_is_named_and_the_id_echoed(event, code, param):
     error = error_of(json.dumps(event | {"event_id": "mine"}))
     assert (error.code, error.param, error.event_id) == (code, param, "mine")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "session.update", "session": {str(n): n for n in range(600_000)}},
+        {"type": "input_text.append", "text": "," * 40_000},
+        {"type": "input_text.end", "x": [0] * 2_000_000},
+    ],
+    ids=["fields", "commas", "list"],
+)
+def test_what_would_take_long_to_check_is_refused_unread(event, monkeypatch):
+    """8 MiB of unknown fields took seconds, in which no other session was served."""
+    message = json.dumps(event)
+    monkeypatch.setattr(json, "loads", None)
+    error = error_of(message)
+    assert (error.code, error.param) == ("invalid_event", None)
+    assert "30000" in error.message
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])

@@ -345,7 +345,8 @@ class ItemTruncateEvent(BaseClientEvent):
     type: Literal["conversation.item.truncate"]
     item_id: Id
     content_index: Annotated[int, Field(ge=0)]
-    audio_end_ms: Annotated[int, Field(ge=0)]
+    # JSON numbers are exact so far; what is beyond the end is clamped.
+    audio_end_ms: Annotated[int, Field(ge=0, le=2**53)]
 
 
 class ItemDeleteEvent(BaseClientEvent):

@@ -16,6 +16,7 @@ from tests.realtime.talk_harness import LOUD, ScriptedAgent, talk
 CASES = wire_cases()
 TEXTS = text_cases()
 DEEP = "[" * 100_000 + "]" * 100_000
+TRUNCATE = '{"type": "conversation.item.truncate", "item_id": "x", "content_index": 0, '
 PUSH_TO_TALK = {"input": {"turn_detection": None}}
 
 
@@ -50,6 +51,9 @@ async def still_serves(client):
         ('{"type": "session.update", "session": null}', "invalid_value", "session"),
         ('{"type": "conversation.item.create"}', "missing_field", "item"),
         ('{"type": "conversation.item.truncate", "item_id": "x"}', "missing_field", None),
+        (TRUNCATE + '"audio_end_ms": 1' + "0" * 400 + "}", "invalid_value", "audio_end_ms"),
+        (TRUNCATE + '"audio_end_ms": 1e999}', "invalid_value", "audio_end_ms"),
+        (TRUNCATE + '"audio_end_ms": NaN}', "invalid_event", None),
         ('{"type": "response.create", "response": []}', "invalid_value", "response"),
     ],
 )
@@ -75,8 +79,10 @@ BAD_SETTINGS = {
     "tools.0": [[{"type": "function", "name": "a b"}], [{"type": "mcp", "server_label": "x"}]],
     "tool_choice": ["maybe", 5, {"type": "function"}, {"type": "mcp", "server_label": "x"}],
     "tool_choice.name": [{"type": "function", "name": "nowhere"}],
-    "tracing": ["on", 5, {"workflow": "x"}],
-    "truncation": ["never", {"type": "retention_ratio"}],
+    "tracing": ["on", 5, []],
+    "tracing.workflow": ["x"],
+    "tracing.workflow_name": [5, "\ud800"],
+    "truncation": ["never", {}, {"type": "retention_ratio"}],
     "include": [["everything"], "item.input_audio_transcription.logprobs"],
     "prompt": [{"id": "pmpt_1"}],
     "reasoning": [{"effort": "huge"}, "high"],
@@ -130,6 +136,8 @@ def test_every_bad_setting_is_refused_by_its_name_and_changes_nothing():
                     session = {"type": "realtime", **nested(path, value)}
                     error = await client.refused("session.update", session=session)
                     assert error["param"].startswith(f"session.{path}"), (path, value, error)
+                    steps = error["param"].split(".")
+                    assert all(step.isidentifier() or step.isdigit() for step in steps), error
                     assert error["code"] != "invalid_event"
             assert await client.update() == before
             await still_serves(client)

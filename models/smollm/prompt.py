@@ -69,11 +69,14 @@ def prompt_ids(messages: Sequence[Message], tokenizer: SmolTokenizer) -> list[in
 
 
 def _messages(request: PlanRequest) -> list[Message]:
-    """The conversation; the request's own text is its last message. Raises: `PlanError`."""
+    """The conversation; the request's own text is its last message. Raises: `PlanError`.
+
+    Where nobody has said anything yet, the system message alone asks for a first word.
+    """
     messages = list(request.messages)
     if request.text.strip():
         messages.append(Message(role="user", text=request.text))
-    if not any(message.text.strip() for message in messages if message.role != "system"):
+    if not any(message.text.strip() for message in messages):
         raise PlanError("empty_text", "there is no message to answer", "text")
     return messages
 

@@ -14,7 +14,7 @@ from realtime.agent.base import (
 )
 from realtime.conversation.input_audio import Piece, decode_whole
 from realtime.conversation.item_wire import item_of
-from realtime.conversation.items import Conversation, Item, context_of
+from realtime.conversation.items import Conversation, Item, context_of, is_last_silent
 from realtime.conversation.protocol import GivenItem, ItemReference
 from realtime.conversation.settings import ConversationSettings
 from realtime.errors import ProtocolError
@@ -31,8 +31,8 @@ class GivenItems:
 
     async def context(
         self, agent: Agent, settings: ConversationSettings, workers: Workers
-    ) -> tuple[ContextItem, ...]:
-        """What the agent may know of them.
+    ) -> tuple[ContextItem, ...] | None:
+        """What the agent may know of them; None where they end with nothing that was said.
 
         Raises:
             ResponseFailedError: the agent cannot make out what was said.
@@ -40,7 +40,7 @@ class GivenItems:
         for item in self.items:
             if (piece := self.audio.get(item.item_id)) is not None:
                 await _hear(item, piece, agent, settings, workers)
-        return context_of(self.items)
+        return None if is_last_silent(self.items) else context_of(self.items)
 
 
 def given_items(

@@ -7,7 +7,7 @@ that had sounded by then, and the rest is not in the context of later answers.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -87,14 +87,8 @@ class Conversation:
 
     @property
     def is_last_silent(self) -> bool:
-        """Whether the newest item is of a user who said nothing, and no question is open before."""
-        last = self._items[-1] if self._items else None
-        if last is None or last.kind != "message" or last.role != "user" or _message(last):
-            return False
-        known = self.context()
-        before = known[-1] if known else None
-        is_question = isinstance(before, Message) and before.role == "user"
-        return not is_question and not isinstance(before, CallResult)
+        """See `is_last_silent`."""
+        return is_last_silent(self._items)
 
     def add(self, item: Item, previous_item_id: str | None = None) -> tuple[str | None, list[str]]:
         """Put an item in, at the end or behind another one.
@@ -223,6 +217,17 @@ def context_of(items: Iterable[Item]) -> tuple[ContextItem, ...]:
     return tuple(known)
 
 
+def is_last_silent(items: Sequence[Item]) -> bool:
+    """Whether the newest item is of a user who said nothing, and no question is open before."""
+    last = items[-1] if items else None
+    if last is None or last.kind != "message" or last.role != "user" or _message(last):
+        return False
+    known = context_of(items)
+    before = known[-1] if known else None
+    is_question = isinstance(before, Message) and before.role == "user"
+    return not is_question and not isinstance(before, CallResult)
+
+
 def heard_text(text: str, marks: list[tuple[float, int]], heard_s: float) -> str:
     """The words of an answer that had sounded after `heard_s` seconds.
 
@@ -259,7 +264,7 @@ def _word_border(text: str, n_spoken: float) -> int:
 
 
 def _message(item: Item) -> Message | None:
-    texts = [text for part in item.parts if (text := text_that_counts(part))]
+    texts = [text for part in item.parts if (text := text_that_counts(part)) and text.strip()]
     audio = next((part.audio for part in item.parts if part.audio is not None), None)
     if not texts and (item.role != "user" or audio is None):
         return None

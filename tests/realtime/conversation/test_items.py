@@ -140,6 +140,8 @@ RESULT = Item(item_id="r", kind="function_call_output", call_id="c", output="42"
         ([], False),
         ([said("q", "Why?")], False),
         ([said("s", "")], True),
+        ([said("s", " \n\t ")], True),
+        ([said("q", "Why?"), answer(), said("s", " ")], True),
         ([said("q", "Why?"), answer(), said("s", "")], True),
         ([answer(), said("s", ""), said("t", "")], True),
         ([said("s", ""), answer()], False),

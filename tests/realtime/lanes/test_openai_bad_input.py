@@ -304,3 +304,34 @@ def test_text_of_every_kind_is_taken_or_refused_in_words(case):
             await still_serves(client)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("case", ["empty", "spaces"])
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_user_who_writes_nothing_is_answered_by_nothing(case, is_given):
+    content = [{"type": "input_text", "text": TEXTS[case]["input"]}]
+    item = {"type": "message", "role": "user", "content": content}
+
+    async def scenario():
+        async with talk() as here, ga_client(here) as client:
+            if is_given:
+                response = await client.answer(input=[item])
+            else:
+                await client.send("conversation.item.create", item=item)
+                response = await client.answer()
+            assert (response["status"], response["output"]) == ("completed", [])
+            assert not client.audio
+            assert not here.agent.replies
+            await still_serves(client)
+
+    run(scenario)
+
+
+def test_an_agent_may_be_asked_for_the_first_word():
+    async def scenario():
+        async with talk() as here, ga_client(here) as client:
+            for asked in ({}, {"instructions": "Greet the user."}, {"input": []}):
+                assert (await client.answer(**asked))["status"] == "completed"
+            assert here.agent.replies[1].request.instructions == "Greet the user."
+
+    run(scenario)

@@ -6,7 +6,7 @@ Source of the key names and config keys: `transformers` 5, `LlamaForCausalLM.sav
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,11 +16,12 @@ from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from torch import Tensor
 
+from models.base import DepthCache
 from models.checkpoint import Config, read_config
 from models.errors import WeightError
 from models.layers.rotary import Rotary
 from models.layers.transformer import LLAMA, BlockStyle, Decoder
-from models.spec import BackboneSpec
+from models.spec import BackboneSpec, DepthSpec
 from models.weights import load_weights
 
 
@@ -184,6 +185,31 @@ def make_decoder(config: LlamaConfig) -> Decoder:
         inv_freq=inv_freq,
     )
     return decoder
+
+
+def depth_spec(config: LlamaConfig, columns: Sequence[str]) -> DepthSpec:
+    """A decoder as the depth model over `columns`, of which the backbone samples the first."""
+    backbone = config.backbone
+    return DepthSpec(
+        first_column=columns[0],
+        columns=tuple(columns[1:]),
+        n_layers=backbone.n_layers,
+        n_query_heads=backbone.n_query_heads,
+        n_kv_heads=backbone.n_kv_heads,
+        head_dim=backbone.head_dim,
+        hidden=backbone.hidden,
+    )
+
+
+def depth_step(decoder: Decoder, x: Tensor, position: int, cache: DepthCache) -> Tensor:
+    """One row of each stream through a depth model; see `models.base.SpeechModel.depth_step`."""
+
+    def attention(layer_idx: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return cache(layer_idx, position, q, k, v)
+
+    positions = torch.full_like(x[:, 0], position, dtype=torch.int64)
+    hidden: Tensor = decoder(x, positions, attention)
+    return hidden
 
 
 def load_decoder(

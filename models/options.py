@@ -17,6 +17,32 @@ _MAX_SHOWN_CHARACTERS = 80
 _MAX_SHOWN_NAMES = 40
 
 
+def number_option(
+    name: str, default: float, least: float, most: float, description: str
+) -> OptionSpec:
+    """An option that is a number within bounds."""
+    return OptionSpec(
+        name=name,
+        kind="number",
+        default=default,
+        description=description,
+        minimum=least,
+        maximum=most,
+    )
+
+
+def integer_option(name: str, default: int, least: int, most: int, description: str) -> OptionSpec:
+    """An option that is a whole number within bounds."""
+    return OptionSpec(
+        name=name,
+        kind="integer",
+        default=default,
+        description=description,
+        minimum=least,
+        maximum=most,
+    )
+
+
 def check_options(spec: ModelSpec, options: Mapping[str, object]) -> dict[str, OptionValue]:
     """Give the values of all options that are set or have a default.
 

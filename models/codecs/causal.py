@@ -15,8 +15,12 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
+from models.base import Decoded
+from models.errors import WeightError
 from models.spec import StateSpec
 
+MIN_USAGE: Final = 1e-5
+"""Clusters used less count as used so much. Source: the references' epsilon."""
 Padding = Literal["constant", "replicate"]
 CLOCK: Final = StateSpec(name="n_frames", shape=(1,), dtype="int64")
 """Frames that a stream has had."""
@@ -336,6 +340,27 @@ def _turned(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
 def _rows(x: Tensor) -> Tensor:
     """Heads `(B, heads, n, head_dim)` back to rows."""
     return x.transpose(1, 2).flatten(2)
+
+
+def as_decoded(pcm: Tensor, n_samples: Tensor, memory: Memory) -> Decoded:
+    """What a call gives: PCM `(B, n)`, of which the first `n_samples` `(B,)` count."""
+    is_given = torch.arange(pcm.shape[1], device=pcm.device) < n_samples.unsqueeze(1)
+    return Decoded(
+        pcm=pcm.clamp(-1.0, 1.0).masked_fill(~is_given, 0.0),
+        n_samples=n_samples,
+        state=memory.after,
+    )
+
+
+def codebook(level: Mapping[str, Tensor], sum_name: str, source: str) -> Tensor:
+    """Entries of a codebook, from the sums and usages that training keeps.
+
+    Raises:
+        WeightError: one of the two is missing.
+    """
+    if not {sum_name, "cluster_usage"} <= level.keys():
+        raise WeightError(f"{source} lacks {sum_name} or cluster_usage")
+    return level[sum_name] / level["cluster_usage"].clamp(min=MIN_USAGE).unsqueeze(1)
 
 
 def n_bytes(states: tuple[StateSpec, ...]) -> int:

@@ -7,7 +7,6 @@ Source: Kumar et al. 2023; keys of the modules are those that `transformers` sav
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,11 +18,13 @@ from models.checkpoint import fold_weight_norm, read_config, read_safetensors
 from models.codecs.snake import (
     DILATIONS,
     KERNEL,
+    Codebook,
     EdgeConv,
     Pointwise,
     Snake,
     Upsample,
     as_channels_last,
+    decoding_part,
     reach_samples,
 )
 from models.errors import WeightError
@@ -105,21 +106,13 @@ class Dac(nn.Module):
         return pcm
 
 
-class _Codebook(nn.Module):
-    def __init__(self, config: DacConfig) -> None:
-        super().__init__()
-        self.codebook = nn.Embedding(config.n_codes, config.code_dim)
-        self.out_proj = nn.Conv1d(config.code_dim, config.latent, 1)
-
-    def forward(self, codes: Tensor) -> Tensor:
-        entries: Tensor = self.out_proj(self.codebook(codes).transpose(1, 2))
-        return entries
-
-
 class _Codebooks(nn.Module):
     def __init__(self, config: DacConfig) -> None:
         super().__init__()
-        self.quantizers = nn.ModuleList(_Codebook(config) for _ in range(config.n_codebooks))
+        self.quantizers = nn.ModuleList(
+            Codebook(config.n_codes, config.code_dim, config.latent)
+            for _ in range(config.n_codebooks)
+        )
 
     def forward(self, codes: Tensor) -> Tensor:
         """The sum over codebooks, `(B, latent, T)`."""
@@ -190,12 +183,3 @@ def load_dac(folder: Path) -> Dac:
     tensors = decoding_part(fold_weight_norm(read_safetensors(folder)))
     load_weights(model, tensors, source=f"{folder.name}/model.safetensors")
     return model.requires_grad_(False)
-
-
-def decoding_part(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What decoding uses of a whole checkpoint."""
-    return {
-        key: tensor
-        for key, tensor in tensors.items()
-        if not (key.startswith("encoder.") or ".in_proj." in key)
-    }

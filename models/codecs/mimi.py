@@ -24,16 +24,15 @@ from models.codecs.causal import (
     WindowAttention,
     WindowLayer,
     WindowTransformer,
+    as_decoded,
+    codebook,
 )
-from models.errors import WeightError
 from models.spec import CodecSpec, StateSpec
 from models.weights import load_weights
 
 LATENT_STRIDE: Final = 2
 """Transformer positions a frame."""
 CHUNK_FRAMES: Final = (1, 2, 4, 8, 16)
-MIN_USAGE: Final = 1e-5
-"""Clusters used less count as used so much. Source: the reference's epsilon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,13 +185,7 @@ class Mimi(nn.Module):
         x = self.decoder_transformer(x.transpose(1, 2), memory).transpose(1, 2)
         pcm = self.decoder(x, memory)[:, 0]
         memory.advance(frames.shape[1])
-        n_samples = n_valid * self.samples_per_frame
-        is_given = torch.arange(pcm.shape[1], device=pcm.device) < n_samples.unsqueeze(1)
-        return Decoded(
-            pcm=pcm.clamp(-1.0, 1.0).masked_fill(~is_given, 0.0),
-            n_samples=n_samples,
-            state=memory.after,
-        )
+        return as_decoded(pcm, n_valid * self.samples_per_frame, memory)
 
     def encode(self, pcm: Tensor) -> Tensor:
         """Codes `(B, T, Q)` of whole signals `(B, n)`; the last frame is padded with silence."""
@@ -364,15 +357,11 @@ def join_codebooks(tensors: Mapping[str, Tensor], *, source: str) -> dict[str, T
         level, _, name = rest.partition(".codebook.")
         parts.setdefault(part, {}).setdefault(int(level), {})[name] = tensor
     for part, levels in parts.items():
-        tables = [_table(levels[n], f"{source}: {part} level {n}") for n in sorted(levels)]
+        tables = [
+            codebook(levels[n], "embed_sum", f"{source}: {part} level {n}") for n in sorted(levels)
+        ]
         joined[f"{part}.tables"] = torch.stack(tables)
     return joined
-
-
-def _table(level: Mapping[str, Tensor], source: str) -> Tensor:
-    if not {"embed_sum", "cluster_usage"} <= level.keys():
-        raise WeightError(f"{source} lacks embed_sum or cluster_usage")
-    return level["embed_sum"] / level["cluster_usage"].clamp(min=MIN_USAGE).unsqueeze(1)
 
 
 def _transformer(config: MimiConfig) -> WindowTransformer:

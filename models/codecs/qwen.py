@@ -24,8 +24,9 @@ from models.codecs.causal import (
     WindowAttention,
     WindowLayer,
     WindowTransformer,
+    as_decoded,
+    codebook,
 )
-from models.codecs.mimi import MIN_USAGE
 from models.errors import WeightError
 from models.layers.mlp import SwiGLU
 from models.layers.norm import RMSNorm
@@ -161,13 +162,7 @@ class QwenCodec(nn.Module):
             x = layer(x, memory)
         pcm = self.decoder(x, memory)[:, 0]
         memory.advance(frames.shape[1])
-        n_samples = n_valid * self.samples_per_frame
-        is_given = torch.arange(pcm.shape[1], device=pcm.device) < n_samples.unsqueeze(1)
-        return Decoded(
-            pcm=pcm.clamp(-1.0, 1.0).masked_fill(~is_given, 0.0),
-            n_samples=n_samples,
-            state=memory.after,
-        )
+        return as_decoded(pcm, n_valid * self.samples_per_frame, memory)
 
 
 class SnakeBeta(nn.Module):
@@ -368,7 +363,10 @@ def _joined(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
         else:
             joined[name] = tensor
     for part, by_level in levels.items():
-        tables = [_table(by_level[n], f"{source}: {part} level {n}") for n in sorted(by_level)]
+        tables = [
+            codebook(by_level[n], "embedding_sum", f"{source}: {part} level {n}")
+            for n in sorted(by_level)
+        ]
         joined[f"{part}.tables"] = torch.stack(tables)
     for stem, kinds in gates.items():
         if kinds.keys() != {"gate_proj.weight", "up_proj.weight"}:
@@ -376,9 +374,3 @@ def _joined(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
         pair = [kinds["gate_proj.weight"], kinds["up_proj.weight"]]
         joined[f"{stem}.mlp.gate_up.weight"] = torch.cat(pair)
     return joined
-
-
-def _table(level: Mapping[str, Tensor], source: str) -> Tensor:
-    if not {"embedding_sum", "cluster_usage"} <= level.keys():
-        raise WeightError(f"{source} lacks embedding_sum or cluster_usage")
-    return level["embedding_sum"] / level["cluster_usage"].clamp(min=MIN_USAGE).unsqueeze(1)

@@ -6,7 +6,6 @@ Source: Siuzdak et al. 2024, `snac` 1.2.1 (MIT). Keys of the modules are those o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,12 +17,14 @@ from models.checkpoint import fold_weight_norm, read_config, read_torch_file
 from models.codecs.snake import (
     DILATIONS,
     KERNEL,
+    Codebook,
     EdgeConv,
     Pointwise,
     ResidualUnit,
     Snake,
     Upsample,
     as_channels_last,
+    decoding_part,
     reach_samples,
 )
 from models.errors import WeightError
@@ -133,7 +134,9 @@ class _Codebooks(nn.Module):
     def __init__(self, config: SnacConfig) -> None:
         super().__init__()
         self.config = config
-        self.quantizers = nn.ModuleList(_Codebook(config) for _ in config.vq_strides)
+        self.quantizers = nn.ModuleList(
+            Codebook(config.n_codes, config.code_dim, config.latent) for _ in config.vq_strides
+        )
 
     def forward(self, codes: Tensor) -> Tensor:
         """The sum over levels, `(B, latent, T * finest codes a frame)`."""
@@ -144,17 +147,6 @@ class _Codebooks(nn.Module):
         ):
             x = x + quantizer(level.flatten(1)).repeat_interleave(stride, dim=-1)
         return x
-
-
-class _Codebook(nn.Module):
-    def __init__(self, config: SnacConfig) -> None:
-        super().__init__()
-        self.codebook = nn.Embedding(config.n_codes, config.code_dim)
-        self.out_proj = nn.Conv1d(config.code_dim, config.latent, 1)
-
-    def forward(self, codes: Tensor) -> Tensor:
-        entries: Tensor = self.out_proj(self.codebook(codes).transpose(1, 2))
-        return entries
 
 
 class _Noise(nn.Module):
@@ -243,15 +235,6 @@ def load_snac(folder: Path) -> Snac:
     tensors = fold_weight_norm(read_torch_file(path))
     load_weights(model, decoding_part(tensors), source=str(path))
     return model.requires_grad_(False)
-
-
-def decoding_part(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What decoding uses of a whole checkpoint."""
-    return {
-        key: tensor
-        for key, tensor in tensors.items()
-        if not (key.startswith("encoder.") or ".in_proj." in key)
-    }
 
 
 def noise_table() -> Tensor:

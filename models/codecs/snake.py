@@ -11,7 +11,7 @@ Source: Kumar et al. 2023 (DAC), section 3 and appendix A; Siuzdak et al. 2024 (
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -124,6 +124,29 @@ def reach_samples(strides: Sequence[int]) -> int:
         reach += math.ceil(stride / 2) * finest
         reach += sum(DILATIONS) * (KERNEL // 2) * finest
     return reach + KERNEL // 2
+
+
+class Codebook(nn.Module):
+    """Entries of a codebook, brought to the decoder's channels."""
+
+    def __init__(self, n_codes: int, code_dim: int, n_out: int) -> None:
+        super().__init__()
+        self.codebook = nn.Embedding(n_codes, code_dim)
+        self.out_proj = nn.Conv1d(code_dim, n_out, 1)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Codes `(B, n)` to `(B, n_out, n)`."""
+        entries: Tensor = self.out_proj(self.codebook(codes).transpose(1, 2))
+        return entries
+
+
+def decoding_part(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What decoding uses of a whole checkpoint."""
+    return {
+        key: tensor
+        for key, tensor in tensors.items()
+        if not (key.startswith("encoder.") or ".in_proj." in key)
+    }
 
 
 def as_channels_last(x: Tensor) -> Tensor:

@@ -14,11 +14,11 @@ from tokenizers import Tokenizer
 from models.checkpoint import read_config
 from models.codecs.mimi import MimiConfig, mimi_config
 from models.errors import WeightError
-from models.hugging_face import LlamaConfig, llama_config, read_tokenizer
+from models.hugging_face import LlamaConfig, depth_spec, llama_config, read_tokenizer
+from models.options import integer_option, number_option
 from models.spec import (
     CodecSpec,
     ColumnSpec,
-    DepthSpec,
     FamilyFacts,
     FrameSpec,
     ModelSpec,
@@ -36,21 +36,11 @@ VOICES: Final = ("0", "1", "2", "3")
 """Speakers have numbers, and sound as the reference audio of the same number does; without one, a
 number means no particular voice."""
 
-TEMPERATURE: Final = OptionSpec(
-    name="temperature",
-    kind="number",
-    default=0.9,
-    description="of the codes; 0 takes the likeliest",
-    minimum=0.0,
-    maximum=2.0,
+TEMPERATURE: Final = number_option(
+    "temperature", 0.9, 0.0, 2.0, "of the codes; 0 takes the likeliest"
 )
-TOP_K: Final = OptionSpec(
-    name="top_k",
-    kind="integer",
-    default=50,
-    description="codes that may be drawn, the likeliest first; 0: all",
-    minimum=0,
-    maximum=2048,
+TOP_K: Final = integer_option(
+    "top_k", 50, 0, 2048, "codes that may be drawn, the likeliest first; 0: all"
 )
 REFERENCE_TEXT: Final = OptionSpec(
     name="reference_text",
@@ -147,7 +137,6 @@ def model_spec(config: CsmConfig, codec: CodecSpec) -> ModelSpec:
         temperature=float(TEMPERATURE.default or 0.0), top_k=int(TOP_K.default or 0)
     )
     codes = ((0, config.mimi.n_codes),)
-    depth = config.depth.backbone
     return ModelSpec(
         name="csm",
         tasks=FACTS.tasks,
@@ -172,15 +161,7 @@ def model_spec(config: CsmConfig, codec: CodecSpec) -> ModelSpec:
             samples_per_frame=config.mimi.samples_per_frame,
         ),
         backbone=config.backbone.backbone,
-        depth=DepthSpec(
-            first_column=names[0],
-            columns=tuple(names[1:]),
-            n_layers=depth.n_layers,
-            n_query_heads=depth.n_query_heads,
-            n_kv_heads=depth.n_kv_heads,
-            head_dim=depth.head_dim,
-            hidden=depth.hidden,
-        ),
+        depth=depth_spec(config.depth, names),
         phases=(
             PhaseSpec(
                 name="speech",

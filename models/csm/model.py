@@ -6,20 +6,21 @@ but the last), and the marks above the codec's codes are never drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
 from models.codecs.mimi import Mimi, load_mimi
 from models.csm import prompt
 from models.csm.config import FACTS, CsmConfig, is_csm, model_spec, read_csm_config
 from models.csm.weights import read_weights
-from models.errors import PlanError, WeightError
-from models.hugging_face import load_decoder, make_decoder, read_tokenizer
+from models.errors import WeightError
+from models.hugging_face import depth_step, load_decoder, make_decoder, read_tokenizer
+from models.module import ModelModule
 from models.spec import ModelSpec, PlanRequest
 
 __all__ = ["FACTS", "CsmModel", "is_in", "load", "read_spec"]
@@ -29,7 +30,7 @@ DEPTH = "depth_decoder.model."
 CODE_TABLE = "backbone_model.embed_tokens.embed_audio_tokens.weight"
 
 
-class CsmModel(nn.Module):
+class CsmModel(ModelModule):
     """The functions of the model.
 
     Args:
@@ -99,14 +100,6 @@ class CsmModel(nn.Module):
     def _encode(self, pcm: Tensor) -> Tensor:
         return self.mimi.encode(pcm.unsqueeze(0))[0]
 
-    def extend(self, plan: PromptPlan, text: str, *, is_final: bool) -> Tensor:
-        """Refuse: the text stands before the speech."""
-        raise PlanError("text_not_streamed", "csm takes its text whole", "text")
-
-    def detokenize_text(self, ids: Sequence[int]) -> str:
-        """Only models that give text are asked."""
-        raise NotImplementedError("csm gives no text")
-
     def embed(self, ids: Tensor, phase: Tensor) -> Tensor:
         """The text's row, or the sum of the codes' rows; every codebook has ids of its own."""
         n_ids = self.config.backbone.n_ids
@@ -125,10 +118,6 @@ class CsmModel(nn.Module):
         """Logits of the first codebook."""
         return [hidden @ self.head.T]
 
-    def constrain(self, state: Tensor, logits: list[Tensor], feed: TextFeed) -> list[Tensor]:
-        """Nothing depends on the state: the phase says which ids are codes."""
-        return logits
-
     def depth_embed(self, position: int, hidden: Tensor, ids: Tensor | None) -> Tensor:
         """The hidden state first, then the codes so far, all through one projection."""
         if position == 0:
@@ -139,13 +128,7 @@ class CsmModel(nn.Module):
 
     def depth_step(self, x: Tensor, position: int, cache: DepthCache) -> Tensor:
         """See `models.base.SpeechModel.depth_step`."""
-
-        def attention(layer_idx: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return cache(layer_idx, position, q, k, v)
-
-        positions = torch.full_like(x[:, 0], position, dtype=torch.int64)
-        hidden: Tensor = self.depth_decoder(x, positions, attention)
-        return hidden
+        return depth_step(self.depth_decoder, x, position, cache)
 
     def depth_head(self, position: int, hidden: Tensor) -> Tensor:
         """Each position has a head of its own."""

@@ -23,13 +23,11 @@ from models.csm.config import (
     CsmConfig,
 )
 from models.errors import PlanError
+from models.limits import frame_limit, least_frames
 from models.options import check_language, check_options, check_voice
 from models.spec import ModelSpec, OptionValue, PlanRequest, SamplingParams
 
 MAX_SECONDS: Final = 90.0
-FRAMES_PER_TEXT_ID: Final = 12
-"""Most speech of a token of text: a second. A model that never stops is cut there."""
-MIN_FRAMES: Final = 63
 MAX_REFERENCE_S: Final = 30.0
 
 Encode = Callable[[Tensor], Tensor]
@@ -69,8 +67,8 @@ def plan(
         raise PlanError("invalid_reference", message, REFERENCE_TEXT.name)
     ids = torch.cat(turns)
     n_most = spec.backbone.max_positions - len(ids)
-    if n_most < MIN_FRAMES:
-        most = spec.backbone.max_positions - MIN_FRAMES
+    if n_most < least_frames(spec):
+        most = spec.backbone.max_positions - least_frames(spec)
         message = f"the prompt has {len(ids)} rows, at most {most} are accepted: split the text"
         raise PlanError("prompt_too_long", message, "text")
     return PromptPlan(
@@ -112,9 +110,8 @@ def _reference(request: PlanRequest, config: CsmConfig, text: OptionValue | None
 
 
 def _frames_wanted(request: PlanRequest, spec: ModelSpec, n_text: int) -> int:
-    by_text = MIN_FRAMES + FRAMES_PER_TEXT_ID * n_text
-    max_seconds = MAX_SECONDS if request.max_seconds is None else request.max_seconds
-    return min(by_text, max(1, math.floor(max_seconds * spec.frame.frame_rate_hz)))
+    most = math.floor(MAX_SECONDS * spec.frame.frame_rate_hz)
+    return min(most, frame_limit(request, spec, n_text))
 
 
 def _sampling(options: dict[str, OptionValue], spec: ModelSpec) -> dict[str, SamplingParams]:

@@ -17,12 +17,12 @@ from models.codecs.snac import REACH, SnacConfig, read_snac_config
 from models.codecs.windowed import windowed_codec
 from models.errors import WeightError
 from models.hugging_face import LlamaConfig, llama_config, read_tokenizer
+from models.options import number_option
 from models.spec import (
     ColumnSpec,
     FamilyFacts,
     FrameSpec,
     ModelSpec,
-    OptionSpec,
     PhaseColumn,
     PhaseSpec,
     SamplingParams,
@@ -50,29 +50,22 @@ VOICES: Final = ("tara", "zoe", "zac", "jess", "leo", "mia", "julia", "leah")
 SOUND_TAGS: Final = ("laugh", "chuckle", "sigh", "cough", "sniffle", "groan", "yawn", "gasp")
 """Sounds that the published checkpoint was tuned on, as `<laugh>` in the text."""
 
-TEMPERATURE: Final = OptionSpec(
-    name="temperature",
-    kind="number",
-    default=0.6,
-    description="of the speech codes; 0 takes the likeliest and soon repeats itself",
-    minimum=0.0,
-    maximum=2.0,
+TEMPERATURE: Final = number_option(
+    "temperature",
+    0.6,
+    0.0,
+    2.0,
+    "of the speech codes; 0 takes the likeliest and soon repeats",
 )
-TOP_P: Final = OptionSpec(
-    name="top_p",
-    kind="number",
-    default=0.8,
-    description="share of the probability that may be drawn from",
-    minimum=0.01,
-    maximum=1.0,
+TOP_P: Final = number_option(
+    "top_p", 0.8, 0.01, 1.0, "share of the probability that may be drawn from"
 )
-REPETITION_PENALTY: Final = OptionSpec(
-    name="repetition_penalty",
-    kind="number",
-    default=1.3,
-    description="against loops; below 1.1 the published checkpoint does loop",
-    minimum=1.0,
-    maximum=2.0,
+REPETITION_PENALTY: Final = number_option(
+    "repetition_penalty",
+    1.3,
+    1.0,
+    2.0,
+    "against loops; below 1.1 the published weights do loop",
 )
 REPETITION_WINDOW: Final = 256
 """Rows that the penalty looks back: 3 s. The reference looks back to the start of the prompt."""

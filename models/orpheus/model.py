@@ -7,19 +7,20 @@ first and the last two are never heard).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
+from models.base import Advance, Attention, Decoded, PromptPlan, TextFeed
 from models.checkpoint import read_safetensors
 from models.codecs.snac import Snac, load_snac
 from models.codecs.windowed import decode_window
-from models.errors import PlanError, WeightError
+from models.errors import WeightError
 from models.hugging_face import load_decoder, make_decoder, read_tokenizer
+from models.module import ModelModule
 from models.orpheus import prompt
 from models.orpheus.config import (
     CODES,
@@ -40,7 +41,7 @@ ROW = PHASE_COLUMN + 1
 """Place in a stream's state: rows generated."""
 
 
-class OrpheusModel(nn.Module):
+class OrpheusModel(ModelModule):
     """The functions of the model.
 
     Args:
@@ -78,14 +79,6 @@ class OrpheusModel(nn.Module):
     def plan(self, request: PlanRequest) -> PromptPlan:
         """Make the prompt. Worker thread. Raises: `PlanError`, see `models.orpheus.prompt.plan`."""
         return prompt.plan(request, self.spec, self.config.ids, self.tokenizer)
-
-    def extend(self, plan: PromptPlan, text: str, *, is_final: bool) -> Tensor:
-        """Refuse: the text stands before the speech."""
-        raise PlanError("text_not_streamed", "orpheus takes its text whole", "text")
-
-    def detokenize_text(self, ids: Sequence[int]) -> str:
-        """Only models that give text are asked."""
-        raise NotImplementedError("orpheus gives no text")
 
     def embed(self, ids: Tensor, phase: Tensor) -> Tensor:
         """See `models.base.SpeechModel.embed`."""
@@ -139,18 +132,6 @@ class OrpheusModel(nn.Module):
     ) -> Decoded:
         """See `models.codecs.windowed.decode_window`."""
         return decode_window(self.snac, frames, n_valid, state, is_last)
-
-    def depth_embed(self, position: int, hidden: Tensor, ids: Tensor | None) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError("orpheus has no depth model")
-
-    def depth_step(self, x: Tensor, position: int, cache: DepthCache) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError("orpheus has no depth model")
-
-    def depth_head(self, position: int, hidden: Tensor) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError("orpheus has no depth model")
 
 
 def is_in(folder: Path) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from typing import Final
-
 import torch
 from tokenizers import Tokenizer
 
 from models.base import PromptPlan
 from models.errors import PlanError
+from models.limits import frame_limit, least_frames
 from models.options import check_language, check_options, check_voice
 from models.orpheus.config import (
     COLUMN,
@@ -22,10 +20,6 @@ from models.orpheus.config import (
     OrpheusIds,
 )
 from models.spec import ModelSpec, OptionValue, PlanRequest, SamplingParams
-
-FRAMES_PER_TEXT_ID: Final = 12
-"""Most speech of a token of text: a second. A model that never stops is cut there."""
-MIN_FRAMES: Final = 60
 
 
 def plan(
@@ -53,23 +47,16 @@ def plan(
         ids.speech_start,
     ]
     n_most = (spec.backbone.max_positions - len(prompt)) // N_SLOTS
-    if n_most < MIN_FRAMES:
-        n_rows = spec.backbone.max_positions - MIN_FRAMES * N_SLOTS
+    if n_most < least_frames(spec):
+        n_rows = spec.backbone.max_positions - least_frames(spec) * N_SLOTS
         message = f"the text has {len(prompt)} tokens, at most {n_rows} are accepted: split it"
         raise PlanError("prompt_too_long", message, "text")
     return PromptPlan(
         ids=torch.tensor(prompt).unsqueeze(1),
         state=torch.zeros(STATE_SIZE, dtype=torch.int64),
-        max_frames=min(n_most, _frames_wanted(request, spec, len(text))),
+        max_frames=min(n_most, frame_limit(request, spec, len(text))),
         sampling={COLUMN: _sampling(options)},
     )
-
-
-def _frames_wanted(request: PlanRequest, spec: ModelSpec, n_text: int) -> int:
-    by_text = MIN_FRAMES + FRAMES_PER_TEXT_ID * n_text
-    if request.max_seconds is None:
-        return by_text
-    return min(by_text, max(1, math.floor(request.max_seconds * spec.frame.frame_rate_hz)))
 
 
 def _sampling(options: dict[str, OptionValue]) -> SamplingParams:

@@ -13,12 +13,12 @@ from typing import Final
 from models.checkpoint import Config, read_config
 from models.codecs.qwen import QwenCodecConfig, qwen_codec_config
 from models.errors import WeightError
-from models.hugging_face import LlamaConfig, llama_config
+from models.hugging_face import LlamaConfig, depth_spec, llama_config
 from models.layers.transformer import BlockStyle
+from models.options import integer_option, number_option
 from models.spec import (
     CodecSpec,
     ColumnSpec,
-    DepthSpec,
     FamilyFacts,
     FrameSpec,
     ModelSpec,
@@ -44,29 +44,14 @@ STATE_SIZE: Final = 2
 AUTO: Final = "auto"
 """The language that leaves the choice to the model."""
 
-TEMPERATURE: Final = OptionSpec(
-    name="temperature",
-    kind="number",
-    default=0.9,
-    description="of the codes; 0 takes the likeliest",
-    minimum=0.0,
-    maximum=2.0,
+TEMPERATURE: Final = number_option(
+    "temperature", 0.9, 0.0, 2.0, "of the codes; 0 takes the likeliest"
 )
-TOP_K: Final = OptionSpec(
-    name="top_k",
-    kind="integer",
-    default=50,
-    description="codes that may be drawn, the likeliest first; 0: all",
-    minimum=0,
-    maximum=2048,
+TOP_K: Final = integer_option(
+    "top_k", 50, 0, 2048, "codes that may be drawn, the likeliest first; 0: all"
 )
-REPETITION_PENALTY: Final = OptionSpec(
-    name="repetition_penalty",
-    kind="number",
-    default=1.05,
-    description="of the first codebook, against loops",
-    minimum=1.0,
-    maximum=2.0,
+REPETITION_PENALTY: Final = number_option(
+    "repetition_penalty", 1.05, 1.0, 2.0, "of the first codebook, against loops"
 )
 INSTRUCTIONS: Final = OptionSpec(
     name="instructions",
@@ -189,7 +174,6 @@ def model_spec(config: QwenTtsConfig, codec: CodecSpec) -> ModelSpec:
         temperature=float(TEMPERATURE.default or 0.0), top_k=int(TOP_K.default or 0)
     )
     n_first, eos = config.talker.n_ids, config.marks.eos
-    depth = config.predictor.backbone
     return ModelSpec(
         name="qwen3-tts",
         tasks=FACTS.tasks,
@@ -214,15 +198,7 @@ def model_spec(config: QwenTtsConfig, codec: CodecSpec) -> ModelSpec:
             samples_per_frame=config.codec.samples_per_frame,
         ),
         backbone=config.talker.backbone,
-        depth=DepthSpec(
-            first_column=names[0],
-            columns=tuple(names[1:]),
-            n_layers=depth.n_layers,
-            n_query_heads=depth.n_query_heads,
-            n_kv_heads=depth.n_kv_heads,
-            head_dim=depth.head_dim,
-            hidden=depth.hidden,
-        ),
+        depth=depth_spec(config.predictor, names),
         phases=(
             PhaseSpec(
                 name="speech",

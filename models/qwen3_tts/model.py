@@ -6,7 +6,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -17,7 +17,8 @@ from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, Tex
 from models.checkpoint import read_safetensors
 from models.codecs.qwen import QwenCodec, load_qwen_codec
 from models.errors import WeightError
-from models.hugging_face import load_decoder, make_decoder, read_tokenizer
+from models.hugging_face import depth_step, load_decoder, make_decoder, read_tokenizer
+from models.module import ModelModule
 from models.qwen3_tts import prompt
 from models.qwen3_tts.config import (
     CODEC_FOLDER,
@@ -38,7 +39,7 @@ MIN_FRAMES = 2
 """The end is not drawn before so many. Source: `min_new_tokens` of the reference."""
 
 
-class QwenTtsModel(nn.Module):
+class QwenTtsModel(ModelModule):
     """The functions of the model.
 
     Args:
@@ -103,10 +104,6 @@ class QwenTtsModel(nn.Module):
         """Ids of more text."""
         return torch.tensor(prompt.text_ids(text, self.tokenizer), dtype=torch.int64)
 
-    def detokenize_text(self, ids: Sequence[int]) -> str:
-        """Only models that give text are asked."""
-        raise NotImplementedError("qwen3_tts gives no text")
-
     def embed(self, ids: Tensor, phase: Tensor) -> Tensor:
         """The text's row and the codes' rows, as many of them as there are, summed."""
         text, first, others = ids[:, 0], ids[:, 1], ids[:, 2:]
@@ -153,13 +150,7 @@ class QwenTtsModel(nn.Module):
 
     def depth_step(self, x: Tensor, position: int, cache: DepthCache) -> Tensor:
         """See `models.base.SpeechModel.depth_step`."""
-
-        def attention(layer_idx: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return cache(layer_idx, position, q, k, v)
-
-        positions = torch.full_like(x[:, 0], position, dtype=torch.int64)
-        hidden: Tensor = self.predictor(x, positions, attention)
-        return hidden
+        return depth_step(self.predictor, x, position, cache)
 
     def depth_head(self, position: int, hidden: Tensor) -> Tensor:
         """Each position has a head of its own."""

@@ -6,7 +6,6 @@ column; the text follows, one id a row, and each generated frame takes the next.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from models.base import PromptPlan
 from models.errors import PlanError
+from models.limits import frame_limit, least_frames
 from models.options import check_language, check_options, check_voice
 from models.qwen3_tts.config import (
     AUTO,
@@ -33,9 +33,6 @@ from models.spec import ModelSpec, OptionValue, PlanRequest, SamplingParams
 
 OPENING: Final = "<|im_start|>assistant\n"
 INSTRUCTED: Final = "<|im_start|>user\n{}<|im_end|>\n"
-FRAMES_PER_TEXT_ID: Final = 12
-"""Most speech of a token of text: a second. A model that never stops is cut there."""
-MIN_FRAMES: Final = 63
 CHINESE: Final = "chinese"
 
 
@@ -64,14 +61,15 @@ def plan(
     ]
     rows += _voiced(_introduction(voice, language, config), text[0], config)
     ids = _as_rows(rows, config)
+    n_known = len(text) if request.is_text_final else None
     n_most = min(MAX_FRAMES, spec.backbone.max_positions - len(ids))
-    if n_most < MIN_FRAMES:
+    if n_most < least_frames(spec):
         message = f"the prompt has {len(ids)} rows: shorten the instructions"
         raise PlanError("prompt_too_long", message, INSTRUCTIONS.name)
     return PromptPlan(
         ids=ids,
         state=torch.zeros(STATE_SIZE, dtype=torch.int64),
-        max_frames=min(n_most, _frames_wanted(request, spec, len(text))),
+        max_frames=min(n_most, frame_limit(request, spec, n_known)),
         text_ids=torch.tensor(text[1:], dtype=torch.int64),
         is_text_final=request.is_text_final,
         sampling=_sampling(options, spec),
@@ -115,14 +113,6 @@ def _as_rows(rows: Sequence[tuple[int, int | None]], config: QwenTtsConfig) -> T
     ids[:, 0] = torch.tensor([text for text, _ in rows])
     ids[:, 1] = torch.tensor([nothing[0] if code is None else code for _, code in rows])
     return ids
-
-
-def _frames_wanted(request: PlanRequest, spec: ModelSpec, n_text: int) -> int:
-    # What a text that still comes will need is not known.
-    by_text = MIN_FRAMES + FRAMES_PER_TEXT_ID * n_text if request.is_text_final else MAX_FRAMES
-    if request.max_seconds is None:
-        return by_text
-    return min(by_text, max(1, math.floor(request.max_seconds * spec.frame.frame_rate_hz)))
 
 
 def _sampling(options: dict[str, OptionValue], spec: ModelSpec) -> dict[str, SamplingParams]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from models.options import integer_option, number_option
 from models.spec import (
     BackboneSpec,
     CodecSpec,
     ColumnSpec,
     FrameSpec,
     ModelSpec,
-    OptionSpec,
     PhaseColumn,
     PhaseSpec,
     SamplingParams,
@@ -33,21 +33,15 @@ END_ID: Final = 2
 ROWS_PER_S: Final = 4
 """Pace that a reply must keep to be spoken: English has 2.5 words and about 3.3 ids a second."""
 
-TEMPERATURE: Final = OptionSpec(
-    name="temperature",
-    kind="number",
-    default=0.0,
-    description="0 gives the likeliest reply, always the same; above 0 replies vary with the seed",
-    minimum=0.0,
-    maximum=2.0,
+TEMPERATURE: Final = number_option(
+    "temperature",
+    0.0,
+    0.0,
+    2.0,
+    "0 gives the likeliest reply, always the same; above 0 replies vary with the seed",
 )
-MAX_TOKENS: Final = OptionSpec(
-    name="max_tokens",
-    kind="integer",
-    default=96,
-    description="longest reply; a spoken sentence has some 20 tokens",
-    minimum=1,
-    maximum=1024,
+MAX_TOKENS: Final = integer_option(
+    "max_tokens", 96, 1, 1024, "longest reply; a spoken sentence has some 20 tokens"
 )
 
 

@@ -9,10 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
-from models.errors import PlanError, WeightError
+from models.base import Advance, Attention, PromptPlan, TextFeed
+from models.errors import WeightError
 from models.layers.rotary import Rotary
 from models.layers.transformer import Decoder
+from models.module import ModelModule
 from models.smollm import prompt
 from models.smollm.config import END_ID, END_OF_TEXT_ID, SMOLLM2_135M, SmolConfig, model_spec
 from models.smollm.linear import Int4Linear, Int8Table, has_int4_kernel
@@ -24,7 +25,7 @@ from models.weights import load_weights
 Precision = Literal["float32", "int4"]
 
 
-class SmolModel(nn.Module):
+class SmolModel(ModelModule):
     """The functions of the model.
 
     Args:
@@ -71,10 +72,6 @@ class SmolModel(nn.Module):
         """Make the prompt. Worker thread. Raises: `PlanError`, see `models.smollm.prompt.plan`."""
         return prompt.plan(request, self.spec, self.tokenizer)
 
-    def extend(self, plan: PromptPlan, text: str, *, is_final: bool) -> Tensor:
-        """Refuse: a message is answered when it is whole."""
-        raise PlanError("text_not_streamed", "smollm2-135m takes a message whole", "text")
-
     def detokenize_text(self, ids: Sequence[int]) -> str:
         """See `models.smollm.tokenizer.SmolTokenizer.decode`."""
         return self.tokenizer.decode(ids)
@@ -93,10 +90,6 @@ class SmolModel(nn.Module):
         """Logits of the text column."""
         return [self.head(hidden)]
 
-    def constrain(self, state: Tensor, logits: list[Tensor], feed: TextFeed) -> list[Tensor]:
-        """Nothing depends on the state: the phase says which ids are text."""
-        return logits
-
     def advance(self, state: Tensor, ids: Tensor, feed: TextFeed) -> Advance:
         """Every id is text, until one of the ends."""
         text = ids[:, 0]
@@ -111,29 +104,6 @@ class SmolModel(nn.Module):
             is_finished=is_end,
             is_starved=never,
         )
-
-    def decode(
-        self,
-        frames: Tensor,
-        n_valid: Tensor,
-        state: dict[str, Tensor],
-        is_first: Tensor,
-        is_last: Tensor,
-    ) -> Decoded:
-        """Only models with a phase that feeds the codec are asked."""
-        raise NotImplementedError("smollm2-135m gives text, no audio")
-
-    def depth_embed(self, position: int, hidden: Tensor, ids: Tensor | None) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError("smollm2-135m has no depth model")
-
-    def depth_step(self, x: Tensor, position: int, cache: DepthCache) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError("smollm2-135m has no depth model")
-
-    def depth_head(self, position: int, hidden: Tensor) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError("smollm2-135m has no depth model")
 
 
 def read_spec(folder: Path | None = None) -> ModelSpec:

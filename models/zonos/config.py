@@ -16,6 +16,7 @@ from models.codecs.windowed import windowed_codec
 from models.errors import WeightError
 from models.hugging_face import LlamaConfig
 from models.layers.transformer import BlockStyle
+from models.options import number_option
 from models.spec import (
     BackboneSpec,
     ColumnSpec,
@@ -23,7 +24,6 @@ from models.spec import (
     FrameSpec,
     GuidanceSpec,
     ModelSpec,
-    OptionSpec,
     PhaseColumn,
     PhaseSpec,
     SamplingParams,
@@ -69,25 +69,21 @@ EMOTIONS: Final = {
 """Shares by default, in the order of the vector."""
 
 
-def _number(name: str, default: float, least: float, most: float, what: str) -> OptionSpec:
-    return OptionSpec(
-        name=name, kind="number", default=default, description=what, minimum=least, maximum=most
-    )
-
-
-GUIDANCE: Final = _number(
+GUIDANCE: Final = number_option(
     "guidance", 2.0, 1.0, 10.0, "how closely to follow text and settings; 1 turns guidance off"
 )
-MIN_P: Final = _number(
+MIN_P: Final = number_option(
     "min_p", 0.1, 0.0, 1.0, "codes less likely than this part of the likeliest are not drawn"
 )
-TEMPERATURE: Final = _number("temperature", 1.0, 0.0, 2.0, "of the codes; 0 takes the likeliest")
+TEMPERATURE: Final = number_option(
+    "temperature", 1.0, 0.0, 2.0, "of the codes; 0 takes the likeliest"
+)
 SETTINGS: Final = {
-    "fmax": _number("fmax", 22_050.0, 0.0, 24_000.0, "highest frequency of the speech in Hz"),
-    "pitch_std": _number(
+    "fmax": number_option("fmax", 22_050.0, 0.0, 24_000.0, "highest frequency of the speech in Hz"),
+    "pitch_std": number_option(
         "pitch_std", 20.0, 0.0, 400.0, "how much the pitch moves; 20 to 45 is calm"
     ),
-    "speaking_rate": _number(
+    "speaking_rate": number_option(
         "speaking_rate", 15.0, 0.0, 40.0, "phonemes a second; 10 is slow, 30 very fast"
     ),
 }
@@ -102,7 +98,9 @@ FACTS: Final = FamilyFacts(
         MIN_P,
         *SETTINGS.values(),
         *(
-            _number(name, share, 0.0, 1.0, "share of this emotion; the shares are brought to 1")
+            number_option(
+                name, share, 0.0, 1.0, "share of this emotion; the shares are brought to 1"
+            )
             for name, share in EMOTIONS.items()
         ),
     ),

@@ -7,19 +7,20 @@ requests of a batch do not share draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
+from models.base import Advance, Attention, Decoded, PromptPlan, TextFeed
 from models.checkpoint import read_safetensors
 from models.codecs.dac import Dac, load_dac
 from models.codecs.windowed import decode_window
 from models.errors import PlanError, WeightError
 from models.hugging_face import make_decoder
 from models.layers.delay import NEVER, blank_outside, completed_frame, join_history
+from models.module import ModelModule
 from models.options import check_language, check_options
 from models.spec import ModelSpec, OptionValue, PlanRequest, SamplingParams
 from models.weights import load_weights
@@ -60,7 +61,7 @@ _LAYER_PARTS = {
 }
 
 
-class ZonosModel(nn.Module):
+class ZonosModel(ModelModule):
     """The functions of the model.
 
     Args:
@@ -175,14 +176,6 @@ class ZonosModel(nn.Module):
         wanted_s = min(MAX_SECONDS, 2.0 + 0.2 * n_phonemes, request.max_seconds or math.inf)
         return max(1, min(n_most, math.floor(wanted_s * rate_hz)))
 
-    def extend(self, plan: PromptPlan, text: str, *, is_final: bool) -> Tensor:
-        """Refuse: the text stands before the speech."""
-        raise PlanError("text_not_streamed", "zonos takes its text whole", "text")
-
-    def detokenize_text(self, ids: Sequence[int]) -> str:
-        """Only models that give text are asked."""
-        raise NotImplementedError("zonos gives no text")
-
     def embed(self, ids: Tensor, phase: Tensor) -> Tensor:
         """The sum over codebooks; blanks and ends have rows of their own."""
         x = ids.new_zeros((), dtype=torch.float32)
@@ -203,10 +196,6 @@ class ZonosModel(nn.Module):
         parts = self.lm[name]
         assert isinstance(parts, nn.ModuleList), "made so"
         return parts
-
-    def constrain(self, state: Tensor, logits: list[Tensor], feed: TextFeed) -> list[Tensor]:
-        """The end is drawn once; behind it the first codebook is blank, whatever is drawn."""
-        return logits
 
     def advance(self, state: Tensor, ids: Tensor, feed: TextFeed) -> Advance:
         """Blank what warms up or drains; the end moves through the codebooks, a row each."""
@@ -240,18 +229,6 @@ class ZonosModel(nn.Module):
     ) -> Decoded:
         """See `models.codecs.windowed.decode_window`."""
         return decode_window(self.dac, frames, n_valid, state, is_last)
-
-    def depth_embed(self, position: int, hidden: Tensor, ids: Tensor | None) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError("zonos has no depth model")
-
-    def depth_step(self, x: Tensor, position: int, cache: DepthCache) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError("zonos has no depth model")
-
-    def depth_head(self, position: int, hidden: Tensor) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError("zonos has no depth model")
 
 
 def is_in(folder: Path) -> bool:

@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import torch
+from byte_tokenizer import byte_tokenizer
 from mimi_codec import CONFIG as MIMI
 from mimi_codec import randomized
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
 from transformers import CsmConfig, CsmForConditionalGeneration
 
 N_CODES = MIMI["codebook_size"]
@@ -24,12 +23,8 @@ ROPE = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0}
 
 def make(folder: Path) -> None:
     """A checkpoint in the layout of the hub; no weight of it is trained."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(BPE({letter: idx for idx, letter in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
     marks = ["<|begin_of_text|>", "<|end_of_text|>", "<|AUDIO|>", "<|audio_eos|>"]
-    tokenizer.add_special_tokens(marks)
+    tokenizer = byte_tokenizer(marks)
     tokenizer.save(str(folder / "tokenizer.json"))
     depth = {
         "num_codebooks": N_CODEBOOKS,

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import torch
+from byte_tokenizer import byte_tokenizer
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
+from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 N_CODES = 64
@@ -20,13 +20,9 @@ N_MARKS = 10
 
 def make(folder: Path) -> None:
     """A checkpoint in the layout of the hub; no weight of it is trained."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(BPE({letter: idx for idx, letter in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<|begin_of_text|>", "<|eot_id|>"])
     n_custom = N_MARKS + N_SLOTS * N_CODES
-    tokenizer.add_special_tokens([f"<custom_token_{n}>" for n in range(n_custom)])
+    custom = [f"<custom_token_{n}>" for n in range(n_custom)]
+    tokenizer = byte_tokenizer(["<|begin_of_text|>", "<|eot_id|>", *custom])
     tokenizer.save(str(folder / "tokenizer.json"))
     config = LlamaConfig(
         vocab_size=tokenizer.get_vocab_size(),

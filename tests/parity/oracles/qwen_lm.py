@@ -10,13 +10,12 @@ import sys
 from pathlib import Path
 
 import torch
+from byte_tokenizer import byte_tokenizer
 from qwen_codec import CONFIG as CODEC
 from qwen_codec import make as make_codec
 from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
 from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
 
 N_CODES = CODEC["decoder_config"]["codebook_size"]
 N_CODEBOOKS = CODEC["decoder_config"]["num_quantizers"]
@@ -85,11 +84,7 @@ def configuration(n_text: int, marks: list[int]) -> dict:
 
 def make(folder: Path) -> None:
     """A checkpoint in the layout of the hub; no weight of it is trained."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(BPE({letter: idx for idx, letter in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(MARKS)
+    tokenizer = byte_tokenizer(MARKS)
     # The template's word is one token in the published vocabulary, and the reference counts on it.
     tokenizer.add_tokens(["assistant"])
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser check check-clients audit bench bench-converse soak clean
+.PHONY: help serve test test-browser check check-clients audit bench bench-converse soak simulate clean
 
 HOST ?= 127.0.0.1
 PORT ?= 8765
@@ -62,6 +62,15 @@ bench-converse: $(VENV)/.stamp-run ## measure a conversation: first sound by sta
 
 soak: $(VENV)/.stamp-run ## 30 minutes of load: memory, tasks and descriptors must stay flat
 	@$(VENV)/bin/python -m loadtest soak --out bench-results/soak.json $(SOAK_ARGS)
+
+SIMULATE := $(VENV)/bin/python -m loadtest simulate --seed 0 --seed 1 --seed 2
+simulate: $(VENV)/.stamp-run ## the scheduler against others on a virtual clock: tables, plots in docs/
+	@$(SIMULATE) --profile loadtest/profiles/orpheus-like.json --rates 4,6,8,9,9.5,10,12,15 \
+	  --out bench-results/simulate-orpheus-like.json --png docs/scheduling-orpheus-like.png
+	@$(SIMULATE) --profile loadtest/profiles/flow-matching-like.json --rates 1,1.5,2,2.25,2.5,3,3.5,4 \
+	  --out bench-results/simulate-flow-matching-like.json --png docs/scheduling-flow-matching-like.png
+	@$(SIMULATE) --profile loadtest/profiles/pico-cpu.json --rates 1,2,3,4,5,6 \
+	  --out bench-results/simulate-pico-cpu.json --png docs/scheduling-pico-cpu.png
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) $(CLIENTS_VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis bench-results test-artifacts

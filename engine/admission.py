@@ -119,6 +119,9 @@ class Admission:
     ) -> Review:
         """Admit in order while time, slots and pages last; refuse whoever would wait too long.
 
+        Wanted in each step, also while nobody waits: streams that end are seen here, and how long
+        they stayed decides who would wait too long.
+
         Args:
             now_s: monotonic clock.
             active: admitted streams.
@@ -127,6 +130,8 @@ class Admission:
             n_free_pages: pages that can be allocated.
         """
         self._note_ended(now_s, active)
+        if not self._queue:
+            return Review()
         refused = self._refuse_impossible()
         admitted: list[StreamId] = []
         n_rows = [stream.n_step_rows for stream in active if not stream.is_generation_done]

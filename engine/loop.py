@@ -211,8 +211,6 @@ class EngineLoop:
     # Admit.
 
     def _admit(self, now_s: float) -> None:
-        if not self._waiting:
-            return
         active = [group.stream for group in self._active.values()]
         slots, pages = self._groups.slots, self._groups.pages
         review = self._admission.review(now_s, active, self.costs, slots.n_free, pages.n_free)

@@ -251,6 +251,18 @@ def test_a_full_queue_refuses_at_once_with_a_hint():
     engine.check_is_empty()
 
 
+def test_the_quiet_after_a_stream_does_not_count_as_its_life():
+    """Else after a quiet hour whoever cannot start at once would be refused: a turn takes hours."""
+    model = load_toy("toy-tone")
+    engine = Engine(model, replace(CONFIG, max_streams=1, queue_timeout_s=10.0))
+    engine.open(make_plan(model, frames=20))
+    engine.run()
+    engine.clock.advance(3600.0)
+    ids = [engine.open(make_plan(model, frames=20)) for _ in range(3)]
+    engine.run()
+    assert [engine.finished(stream_id).reason for stream_id in ids] == ["stop"] * 3
+
+
 def test_a_waiting_stream_can_be_cancelled_and_extended():
     model = load_toy("toy-streamed")
     engine = Engine(model, replace(CONFIG, max_streams=1))

@@ -27,6 +27,7 @@ from tests.realtime import harness
 from tests.realtime.harness import FAST_CONFIG, until
 
 ENGINE = EngineConfig(max_streams=8, lead_s=2.0)
+LEAST_WAIT_S = 1e-3
 STEP_S, DECODE_ROW_S, PREFILL_ROW_S, CHUNK_S = 2e-3, 1e-3, 1e-4, 2e-3
 
 
@@ -64,8 +65,11 @@ class SteppedEngine:
         n_decode, n_prefill, n_chunks = (b - a for a, b in zip(before, after, strict=True))
         cost_s = n_decode * DECODE_ROW_S + n_prefill * PREFILL_ROW_S + n_chunks * CHUNK_S
         is_idle = metrics.step_s.n == n_steps
-        # Time stands still while nothing is to be done: what workers and sockets take is no time.
-        self.clock.advance((wanted_in_s or 0.0) if is_idle else STEP_S + cost_s)
+        if not is_idle:
+            self.clock.advance(STEP_S + cost_s)
+        elif wanted_in_s is not None:
+            self.clock.advance(max(wanted_in_s, LEAST_WAIT_S))
+        # Else time stands still: what workers and sockets do takes none.
 
     async def run(self) -> None:
         """Step for ever; the event loop has a turn after each."""

@@ -1,6 +1,7 @@
 """Text on its way to the engine: to models that take it whole, and to those that take a stream."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +9,13 @@ import pytest
 
 from models.errors import PlanError
 from models.spec import SamplingParams
+from realtime.bridge import EngineBridge, EventRelay
+from realtime.playout import PlayoutClock
+from realtime.settings import SpeechSettings
 from realtime.speech.segments import speech_budget_s
-from tests.fakes import RATE_HZ, fake_spec, tone
+from realtime.speech.speaker import Speaker
+from realtime.workers import Workers
+from tests.fakes import RATE_HZ, FakeEngine, fake_spec, tone
 from tests.realtime.harness import FAST_CONFIG, gateway, run, until
 from tests.realtime.test_wire_cases import closed
 
@@ -59,14 +65,14 @@ def test_a_streaming_model_is_never_given_more_than_it_holds():
 
 def test_a_streaming_model_waits_for_words_that_are_slow_to_come():
     """Its silence is not the engine's: a language model may think for longer than that."""
-    config = replace(FAST_CONFIG, engine_silence_s=0.1)
+    config = replace(FAST_CONFIG, engine_silence_s=0.5)
 
     async def scenario():
         async with gateway(config, spec=STREAMING) as here, here.client() as client:
             await client.send("response.create", response=PCM)
             await client.send("input_text.append", text="Well, ")
             await until(lambda: here.engine.streams)
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(1.2)
             await client.send("input_text.append", text="here I am.")
             await client.send("input_text.end")
             spoken = await client.spoken()
@@ -302,5 +308,34 @@ def test_a_model_that_waits_for_words_is_not_cut_before_it_has_them_all(monkeypa
             monkeypatch.setattr(here.engine, "tone", lambda text: np.zeros(n_samples, np.float32))
             spoken = await say(here, "Well, ", "here I am.")
             assert (spoken.status, spoken.n_samples) == ("completed", n_samples)
+
+    run(scenario)
+
+
+def test_a_stream_that_ends_as_its_response_is_aborted_ends_once():
+    """The listener had its last chunk in hand; it then failed, and the log called it a bug."""
+
+    async def scenario():
+        relay = EventRelay()
+        relay.attach(asyncio.get_running_loop())
+        engine, workers = FakeEngine(relay), Workers(1)
+        speaker = Speaker(
+            bridge=EngineBridge(engine, relay),
+            settings=SpeechSettings(model="fake"),
+            seed=1,
+            workers=workers,
+            config=FAST_CONFIG,
+            clock=time.monotonic,
+            playout=PlayoutClock(),
+        )
+        speaker.append("Hello there.")
+        speaker.end()
+        running = asyncio.create_task(speaker.run())
+        segment = await speaker.next_segment()
+        speaker.abort()
+        speaker.on_ended(segment)
+        speaker.cut(segment)
+        await running
+        workers.close()
 
     run(scenario)

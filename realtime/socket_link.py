@@ -133,8 +133,13 @@ class SocketLink:
         """Something was done for the client: its idle time starts again."""
         self._active_s = self._clock()
 
-    async def run(self, loops: Sequence[Loop]) -> None:
-        """Run the socket's loops and the handler's own until one ends the session; then close."""
+    async def run(self, loops: Sequence[Loop], on_ending: Callable[[], None]) -> None:
+        """Run the socket's loops and the handler's own until one ends the session; then close.
+
+        Args:
+            loops: of the handler.
+            on_ending: called before the close, where the client can still be told what that cuts.
+        """
         end = SessionEndError(CLOSE_INTERNAL, "internal error")
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -144,6 +149,8 @@ class SocketLink:
             end = first_of(group)
         except* Exception:
             logger.exception("%s: ended by a fault of ours", self._name)
+        if end.code not in (None, CLOSE_TRY_AGAIN):
+            on_ending()
         await self._close(end)
 
     async def _receive_loop(self) -> None:

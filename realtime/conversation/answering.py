@@ -145,6 +145,11 @@ class Answering:
             if answer is not None:
                 answer.set_paused(is_paused)
 
+    def cut_off(self) -> None:
+        """Say of every answer being made that it ends here: the socket is about to close."""
+        for answer in [*self._answers.values(), *self._aside.values()]:
+            answer.stop("session_ended")
+
     async def close(self) -> None:
         """End whatever runs, and wait for it."""
         for answer in (*self._answers.values(), *self._aside.values()):

@@ -164,7 +164,7 @@ class ConversationSession:
         self._gateway.enter(self)
         try:
             self._outlet.event(ConversationCreated(session=self._settings.info()))
-            await self.link.run([self._work_loop, self._tick_loop])
+            await self.link.run([self._work_loop, self._tick_loop], self._answering.cut_off)
         finally:
             await self._answering.close()
             await self._user.close()

@@ -23,7 +23,7 @@ TRANSCRIPT_PATIENCE_S: Final = 20.0
 """A transcript that has not come by then never will."""
 
 Cause = Literal["turn", "client", "idle", "resume"]
-StopReason = Literal["turn_detected", "client_cancelled"]
+StopReason = Literal["turn_detected", "client_cancelled", "session_ended"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from realtime.workers import Workers
 
 FinalStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 CLIENT_CANCELLED: Final = "client_cancelled"
+SESSION_ENDED: Final = "session_ended"
 
 
 class SpeechResponse:
@@ -105,7 +106,8 @@ class SpeechResponse:
             max_s=min(max_seconds(settings, spec) or config.max_audio_s, config.max_audio_s),
         )
         self._speaking: asyncio.Task[None] | None = None
-        self._is_cancelled = False
+        self._cancelled: str | None = None
+        self._is_told = False
         self._failure: ResponseFailedError | None = None
         self._begun_s: float | None = None
         self._generated_s: float | None = None
@@ -133,13 +135,23 @@ class SpeechResponse:
 
     def cancel(self) -> None:
         """End it soon, as cancelled. Audio that waits is forgotten."""
-        self._is_cancelled = True
+        self._cancelled = CLIENT_CANCELLED
         self._speaker.abort()
         if self._speaking is not None:
             self._speaking.cancel()
         elif not self.is_done:
             self.is_done = True
             self._end()
+
+    def cut_off(self) -> None:
+        """Say that it ends here, because its session does; nothing of it runs any more."""
+        if self._is_told:
+            return
+        self.is_done = True
+        self._cancelled = self._cancelled or SESSION_ENDED
+        self._audio.drop_unsent()
+        self._audio.close()
+        self._end()
 
     def set_paused(self, is_paused: bool) -> None:
         """The client reads too slowly, or does so no more."""
@@ -175,12 +187,12 @@ class SpeechResponse:
             await self._speaking
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if not self._is_cancelled or (task is not None and task.cancelling()):
+            if not self._cancelled or (task is not None and task.cancelling()):
                 raise
         finally:
             self.is_done = True
             self._speaker.abort()
-        if self._is_cancelled:
+        if self._cancelled:
             self._audio.drop_unsent()
         self._audio.close()
         self._end()
@@ -207,6 +219,7 @@ class SpeechResponse:
     # Its events.
 
     def _end(self) -> None:
+        self._is_told = True
         status, details = self._outcome()
         self._metrics.responses.labels(status).inc()
         if details is not None and details.error is not None:
@@ -234,8 +247,8 @@ class SpeechResponse:
         self._outlet.event(ResponseDone(event_id=self._outlet.next_event_id(), response=info))
 
     def _outcome(self) -> tuple[FinalStatus, StatusDetails | None]:
-        if self._is_cancelled:
-            return "cancelled", StatusDetails(type="cancelled", reason=CLIENT_CANCELLED)
+        if self._cancelled:
+            return "cancelled", StatusDetails(type="cancelled", reason=self._cancelled)
         if self._failure is not None:
             fault = self._failure
             error = StatusError(type=fault.kind, code=fault.code, message=fault.message)

@@ -91,7 +91,7 @@ class SpeechSession:
             self._outlet.event(
                 SessionCreated(event_id=self._outlet.next_event_id(), session=self._info())
             )
-            await self._link.run([self._respond_loop])
+            await self._link.run([self._respond_loop], self._cut_off)
         finally:
             self._gateway.leave(self)
 
@@ -241,6 +241,10 @@ class SpeechSession:
             await response.run()
             self._responses.popleft()
             self._link.touch()
+
+    def _cut_off(self) -> None:
+        for response in self._responses:
+            response.cut_off()
 
     def _info(self) -> SessionInfo:
         spec = self._gateway.speaking[self._settings.model]

@@ -606,6 +606,30 @@ def test_a_stop_waits_for_the_answer_and_begins_none():
     run(scenario)
 
 
+def test_what_a_stop_cuts_off_is_told():
+    """The answer in the conversation and the one aside of it; of it counts what was heard."""
+    config = replace(FAST_CONFIG, drain_timeout_s=0.1)
+    aside = {"conversation": "none", "input": []}
+
+    async def scenario():
+        agent = ScriptedAgent(answer=None)
+        async with talk(agent, config=config) as here, here.client() as client:
+            await client.send("response.create")
+            await client.send("response.create", response=aside)
+            await until(lambda: len(agent.replies) == 2)
+            agent.replies[0].say("the last word", 0.2)
+            await client.until_event("response.output_audio.mark")
+            await here.server.gateway.drain()
+            done = [await client.done(), await client.done()]
+            assert [one["status"] for one in done] == ["cancelled", "cancelled"]
+            assert done[0]["status_details"]["reason"] == "session_ended"
+            assert client.events("conversation.item.done")[-1]["item"]["status"] == "incomplete"
+            assert (await closed(client))[0] == 1001
+            assert all(reply.is_cancelled for reply in agent.replies)
+
+    run(scenario)
+
+
 # G.711, and what else the openai lane has.
 
 

@@ -15,7 +15,7 @@ from realtime.config import GatewayConfig
 from realtime.errors import ConfigError, ServerStartError
 from realtime.server import Server, build_app
 from tests.fakes import FakeEngine, fake_spec
-from tests.realtime.harness import FAST_CONFIG, gateway, run, until
+from tests.realtime.harness import FAST_CONFIG, done_of, gateway, run, until
 from tests.realtime.test_wire_cases import closed
 
 HELLO = "Hello there, my good friend."
@@ -84,7 +84,14 @@ def test_a_stop_does_not_wait_for_ever():
         async with gateway(config, by_hand=True) as here, here.client() as client:
             await client.text(HELLO)
             await until(lambda: here.engine.streams)
+            await client.text("And this waits behind it.")
+            for _ in range(2):
+                await client.event("response.created")
             await here.server.gateway.drain()
+            done = [await done_of(client), await done_of(client)]
+            assert [one["status"] for one in done] == ["cancelled", "cancelled"]
+            assert [one["number"] for one in done] == [1, 2]
+            assert done[0]["status_details"]["reason"] == "session_ended"
             assert (await closed(client))[0] == 1001
             assert here.engine.streams[0].is_aborted
 

@@ -394,3 +394,17 @@ def test_a_stop_lets_the_answer_end():
             await stopping
 
     run(scenario)
+
+
+def test_an_answer_is_over_before_the_session_is():
+    async def scenario():
+        agent = ScriptedAgent(answer=None)
+        async with talk(agent) as here, ga_client(here) as client:
+            await client.send("response.create")
+            await replying(here, client)
+            here.clock.now_s += 3601
+            assert (await closed(client))[0] == 1001
+            (done,) = client.events("response.done")
+            assert done["response"]["status"] == "cancelled"
+
+    run(scenario)

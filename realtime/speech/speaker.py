@@ -158,16 +158,14 @@ class Speaker:
 
     def on_ended(self, segment: SpokenSegment) -> None:
         """All audio of a segment has been taken."""
-        self._open.remove(segment)
-        self._has_ended.set()
+        self._close(segment)
         if segment.n_characters and segment.feed.received_s:
             self._s_per_character = segment.feed.received_s / segment.n_characters
 
     def cut(self, segment: SpokenSegment) -> None:
         """A segment has lasted too long: its stream ends now, the next one is spoken."""
         self._bridge.abort(segment.feed)
-        self._open.remove(segment)
-        self._has_ended.set()
+        self._close(segment)
 
     def set_paused(self, is_paused: bool) -> None:
         """The client reads too slowly, or does so no more."""
@@ -186,6 +184,12 @@ class Speaker:
         for segment in self._open:
             self._bridge.abort(segment.feed)
         self._open.clear()
+
+    def _close(self, segment: SpokenSegment) -> None:
+        # After an abort its listener may take one step more, before it is cancelled itself.
+        if segment in self._open:
+            self._open.remove(segment)
+        self._has_ended.set()
 
     async def _speak_unit(self, unit: str, n_before: int) -> None:
         """Open a stream for a unit, or for its halves: acronyms sound longer than they look."""

@@ -115,6 +115,35 @@ PARLEY = [
         },
     },
 ]
+SPEECH = [
+    {
+        "type": "session.update",
+        "event_id": "e1",
+        "session": {
+            "model": "toy-tone",
+            "voice": "low",
+            "language": "en",
+            "options": {"speed": 1.5, "seed": 5, "max_seconds": 2.0},
+            "output": {
+                "codec": "opus",
+                "bitrate_bps": 24000,
+                "complexity": 2,
+                "sample_rate_hz": 24000,
+                "pace": "playback",
+            },
+        },
+    },
+    {"type": "session.update", "session": {"output": {"codec": "pcm16", "pace": "fast"}}},
+    {"type": "response.create", "response": {"voice": "high", "metadata": {"a": "b"}}},
+    {"type": "response.create"},
+    {"type": "input_text.append", "text": "Hello there, you. "},
+    {"type": "input_text.append", "text": "And"},
+    {"type": "input_text.flush"},
+    {"type": "input_text.end"},
+    {"type": "response.cancel"},
+    {"type": "response.cancel", "response_id": "resp_1"},
+    {"type": "output_audio.playout", "response_id": "resp_1", "heard_ms": 20},
+]
 """One of every message, by lane, with as many of its fields as there are."""
 
 LEAVES: list[Any] = [

@@ -204,7 +204,7 @@ def doctor(
 ) -> None:
     """Check what Parley needs on this machine, and say what to do. Exit code 1 if it cannot run."""
     findings = []
-    weighty = [name for name in _model_names() if not name.startswith("toy-")]
+    weighty = [name for name in _own_models() if not name.startswith("toy-")]
     loads = [(name, lambda name=name: _weights_word(name)) for name in weighty]
     for finding in checks.examine(host=host, port=port, models=loads):
         findings.append(finding)
@@ -280,10 +280,11 @@ def _options(pairs: Sequence[str]) -> dict[str, OptionValue]:
     return options
 
 
-def _model_names() -> list[str]:
+def _own_models() -> list[str]:
+    """Models that can be served by name; the others wait for a folder of their weights."""
     from models.registry import families
 
-    return [family.name for family in families()]
+    return [family.name for family in families() if not family.needs]
 
 
 def _weights_word(name: str) -> str:

@@ -310,6 +310,19 @@ def test_doctor_is_content_with_notes(monkeypatch):
     assert invoke("doctor", "--json").exit_code == 0
 
 
+def test_doctor_asks_for_no_weights_that_come_from_elsewhere(monkeypatch):
+    """Parley runs without them: their absence is no fault."""
+    asked = []
+
+    def examine(models, **_: object):
+        asked.extend(name for name, _ in models)
+        return iter(())
+
+    monkeypatch.setattr(doctor, "examine", examine)
+    assert invoke("doctor").exit_code == 0
+    assert asked == ["pico", "smollm2-135m"]
+
+
 def test_talk_finds_bad_files_before_anything_is_loaded(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(cli, "_talk", lambda *_: pytest.fail("a server was looked for"))
     question = tmp_path / "question.wav"

@@ -20,6 +20,7 @@ from realtime.access.keys import KeyRing, keys_in, read_key_file
 from realtime.access.origins import checked_origin
 from realtime.access.tls import TlsFiles, server_context
 from realtime.audio.opus import load_library
+from realtime.client.connect import DEFAULT_URL
 from realtime.compose import Engines, running_engines
 from realtime.config import GatewayConfig
 from realtime.errors import ConfigError, ServerStartError
@@ -230,7 +231,8 @@ def _check_port(config: GatewayConfig) -> None:
 def _announce(engines: Engines, config: GatewayConfig, port: int) -> None:
     shown = f"[{config.host}]" if ":" in config.host else config.host
     scheme = "http" if config.access.tls is None else "https"
-    out.print(f"Parley is ready: [bold]{scheme}://{shown}:{port}[/]")
+    address = f"{scheme}://{shown}:{port}"
+    out.print(f"Parley is ready: [bold]{address}[/]")
     for handle in engines.thread.handles:
         spec = handle.spec
         out.print(f"  {spec.name}: weights under {escape(spec.weights_licence)}", soft_wrap=True)
@@ -245,5 +247,7 @@ def _announce(engines: Engines, config: GatewayConfig, port: int) -> None:
         words = "Keys are sent in the clear: give --tls-cert, or put a proxy with TLS before it."
         out.print(f"  {words}", style="yellow", soft_wrap=True)
     word = "Talk to it in a browser" if engines.talk else "Open it in a browser"
-    out.print(f'  {word}, or: parley say "Hello."   Ctrl-C stops.', style="dim")
+    where = "" if address.replace("http", "ws", 1) == DEFAULT_URL else f" --url {address}"
+    words = f'  {word}, or: parley say "Hello."{where}   Ctrl-C stops.'
+    out.print(words, style="dim", soft_wrap=True)
     out.file.flush()

@@ -17,6 +17,7 @@ from models.errors import WeightError
 from realtime import cli, serving
 from realtime.audio.files import read_audio
 from realtime.client.speech import ConnectError, RefusedError
+from realtime.config import GatewayConfig
 from realtime.errors import OpusMissingError
 from realtime.terminal import doctor
 from realtime.terminal.doctor import Finding
@@ -280,6 +281,20 @@ def test_a_file_takes_pcm_fast_and_a_device_takes_opus_as_it_plays(tmp_path):
 
 def test_settings_that_are_not_given_are_not_sent():
     assert SayRequest(text="x", options={}).session().model_fields_set == {"output"}
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "example"),
+    [
+        ("127.0.0.1", 8765, 'parley say "Hello."   Ctrl-C'),
+        ("127.0.0.1", 9000, 'parley say "Hello." --url http://127.0.0.1:9000   Ctrl-C'),
+        ("::1", 8765, 'parley say "Hello." --url http://[::1]:8765   Ctrl-C'),
+    ],
+)
+def test_a_started_server_says_how_to_reach_it(capsys, host, port, example):
+    engines = SimpleNamespace(thread=SimpleNamespace(handles=[]), talk=None, no_talk="")
+    serving._announce(engines, GatewayConfig(host=host), port)
+    assert example in capsys.readouterr().out
 
 
 def test_models_are_listed_with_licences():

@@ -18,7 +18,8 @@ from loadtest.server_process import running_server
 from realtime.frames import AudioCodec
 
 OTHERS: Final = (0, 1, 2, 4, 8)
-BATCHES: Final = (1, 2, 4, 8)
+BATCHES: Final = (1, 2, 4, 8, 16)
+POLICIES: Final = ("throughput", "latency")
 LISTENERS: Final = (4, 8, 10, 12)
 ENCODINGS: Final[tuple[tuple[AudioCodec, int, int], ...]] = (
     ("opus", 22_050, 24_000),
@@ -77,9 +78,11 @@ async def _encoding(model: str, tick: Tick) -> AsyncIterator[Row]:
 
 
 async def _throughput(model: str, tick: Tick) -> AsyncIterator[Row]:
-    with running_server("--no-talk", "--model", model, "--policy", "throughput") as url:
-        for batch in BATCHES:
-            yield asdict(await speech.measure_throughput(url, batch, tick))
+    for policy in POLICIES:
+        with running_server("--no-talk", "--model", model, "--policy", policy) as url:
+            for batch in BATCHES:
+                taken = await speech.measure_throughput(url, batch, tick)
+                yield {"policy": policy, **asdict(taken)}
 
 
 async def _packets(model: str, tick: Tick) -> AsyncIterator[Row]:
@@ -173,9 +176,10 @@ PARTS: Final = (
     Part(
         name="throughput",
         title="As fast as it goes",
-        n_steps=len(BATCHES),
+        n_steps=len(POLICIES) * len(BATCHES),
         measure=_throughput,
         columns={
+            "policy": ("policy", "s"),
             "batch": ("batch", "d"),
             "real_time_factor": ("real-time factor", ".3f"),
             "audio_s_per_s": ("audio s per s", ".1f"),

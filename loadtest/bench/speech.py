@@ -87,7 +87,7 @@ async def measure_ttfa(url: str, n_others: int, n_takes: int, tick: Tick) -> Ttf
 
 
 async def measure_throughput(url: str, batch: int, tick: Tick) -> Throughput:
-    """`batch` clients say the same sentence at once; the server must not hold streams back."""
+    """`batch` clients say the same sentence at once and read as fast as it comes."""
     start_s = time.monotonic()
     results = await _all_speak(url, batch, LONG_SENTENCE)
     wall_s = time.monotonic() - start_s

@@ -16,6 +16,8 @@ from realtime.frames import G711_RATE_HZ, AudioCodec
 from realtime.protocol import OPUS_RATES_HZ
 
 MAX_SEED: Final = 2**63 - 1
+MAX_ASKED_S: Final = 86_400.0
+"""A day. Models count frames by it, which numbers without end do not allow."""
 COMMON_OPTIONS: Final = (
     OptionSpec(
         name="seed",
@@ -31,6 +33,7 @@ COMMON_OPTIONS: Final = (
         default=None,
         description="longest audio of the response; the rest is cut",
         minimum=0.02,
+        maximum=MAX_ASKED_S,
     ),
 )
 """Options of every model, obeyed by the gateway. A model's own option of that name goes first."""

@@ -64,6 +64,9 @@ def test_output_merges_too():
         ({"options": {"seed": 1.5}}, "invalid_type", "session.options.seed"),
         ({"options": {"seed": -1}}, "invalid_value", "session.options.seed"),
         ({"options": {"max_seconds": 0}}, "invalid_value", "session.options.max_seconds"),
+        ({"options": {"max_seconds": 1e308}}, "invalid_value", "session.options.max_seconds"),
+        ({"options": {"max_seconds": 10**400}}, "invalid_value", "session.options.max_seconds"),
+        ({"options": {"speed": 10**400}}, "invalid_value", "session.options.speed"),
         (
             {"output": OutputPatch(sample_rate_hz=16000)},
             "invalid_value",

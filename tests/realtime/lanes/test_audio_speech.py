@@ -192,6 +192,7 @@ def test_events_carry_the_same_bytes_and_the_usage():
         ("seed", -1, 400, "invalid_value", "at least 0"),
         ("options", {"sped": 1}, 400, "unknown_option", "speed"),
         ("options", {"style": "odd"}, 400, "invalid_value", "calm"),
+        ("options", {"max_seconds": 1e308}, 400, "invalid_value", "at most 86400"),
         ("stream", True, 400, "unknown_field", "stream"),
     ],
 )

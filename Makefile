@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser check check-clients audit bench bench-converse soak simulate clean
+.PHONY: help serve test test-browser check check-clients audit bench bench-converse bench-gateway soak simulate clean
 
 HOST ?= 127.0.0.1
 PORT ?= 8765
@@ -59,6 +59,9 @@ bench: $(VENV)/.stamp-run ## measure this machine: a table here, JSON under benc
 
 bench-converse: $(VENV)/.stamp-run ## measure a conversation: first sound by stage, barge-in, memory
 	@$(VENV)/bin/python -m loadtest.bench.converse $(BENCH_ARGS)
+
+bench-gateway: $(VENV)/.stamp-run ## measure what the gateway takes for a second of streamed audio
+	@$(VENV)/bin/python -m loadtest.bench.lanes $(BENCH_ARGS)
 
 soak: $(VENV)/.stamp-run ## 30 minutes of load: memory, tasks and descriptors must stay flat
 	@$(VENV)/bin/python -m loadtest soak --out bench-results/soak.json $(SOAK_ARGS)

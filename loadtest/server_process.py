@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO
 
@@ -37,6 +37,27 @@ def running_server(
         ServerProcessError: it did not become ready.
     """
     command = [sys.executable, "-m", "realtime.cli", "serve", "--port", "0", *args]
+    with running_command(command, env=env, timeout_s=timeout_s) as url:
+        yield url
+
+
+@contextmanager
+def running_command(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = START_TIMEOUT_S,
+) -> Iterator[str]:
+    """Start a server that prints its address when it is ready, give that, stop it.
+
+    Args:
+        command: of the process.
+        env: variables added to this process's.
+        timeout_s: longest wait for readiness.
+
+    Raises:
+        ServerProcessError: it did not become ready.
+    """
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command,
@@ -78,4 +99,4 @@ def _wait_for_url(process: subprocess.Popen[bytes], timeout_s: float, log: IO[by
     process.wait()
     log.seek(0)
     written = log.read().decode(errors="replace").strip()
-    raise ServerProcessError(f"parley serve ended with {process.returncode}: {written}")
+    raise ServerProcessError(f"the server ended with {process.returncode}: {written}")

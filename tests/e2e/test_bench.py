@@ -40,6 +40,28 @@ def test_a_part_is_measured_and_written(tmp_path):
 
 
 @pytest.mark.slow
+def test_what_the_gateway_takes_is_measured_and_written(tmp_path):
+    command = [sys.executable, "-m", "loadtest.bench.lanes", "--out", str(tmp_path)]
+    amount = ["--streams", "1", "--streams", "2", "--seconds", "2"]
+    answer = subprocess.run(
+        [*command, *amount], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    [path] = tmp_path.glob("*.json")
+    written = json.loads(path.read_text())
+    assert written["fault"] == ""
+    costs = written["gateway_cost"]
+    assert [(one["lane"], one["n_streams"]) for one in costs] == [
+        *(("openai", 1), ("openai", 2), ("parley", 1), ("parley", 2))
+    ]
+    for cost in costs:
+        # Whole packets of a tone in chunks of 160 ms; Opus ends with what it looked ahead.
+        assert cost["audio_s"] / cost["n_streams"] == pytest.approx(2.0, abs=0.13)
+        assert cost["cpu_ms_per_audio_s"] >= 0
+    assert "openai" in answer.stdout
+
+
+@pytest.mark.slow
 def test_a_conversation_is_measured_and_written(tmp_path):
     command = [sys.executable, "-m", "loadtest.bench.converse", "--out", str(tmp_path)]
     amount = ["--questions", "1", "--takes", "1", "--turns", "2"]

@@ -44,32 +44,33 @@ class SteppedEngine:
         self.handle = EngineThread([self.loop]).handles[0]
         self.seen_s: dict[StreamId, float] = {}
         self.sounded_s: dict[StreamId, float] = {}
+        self._new: set[StreamId] = set()
 
     def _take(self, events: Sequence[EngineEvent]) -> None:
-        for event in events:
-            if isinstance(event, AudioChunk) and len(event.pcm):
-                self.sounded_s.setdefault(event.stream_id, self.clock.now_s)
+        chunks = [e for e in events if isinstance(e, AudioChunk) and len(e.pcm)]
+        self._new |= {chunk.stream_id for chunk in chunks} - self.sounded_s.keys()
         self.relay(events)
 
     def step(self) -> None:
         """One step, and the time that it takes."""
         metrics = self.loop.metrics
-        before = [metrics.decode_rows.sum, metrics.prefill_rows.sum, metrics.chunk_streams.sum]
-        n_steps = metrics.step_s.n
-        for stream_id in self.loop._open_ids:
-            self.seen_s.setdefault(stream_id, self.clock.now_s)
+        work = (metrics.decode_rows, metrics.prefill_rows, metrics.chunk_streams)
+        before, n_steps = [one.sum for one in work], metrics.step_s.n
         for command in list(self.loop.inbox._commands):
             self.seen_s.setdefault(command.stream_id, self.clock.now_s)
         wanted_in_s = self.loop.step()
-        after = [metrics.decode_rows.sum, metrics.prefill_rows.sum, metrics.chunk_streams.sum]
-        n_decode, n_prefill, n_chunks = (b - a for a, b in zip(before, after, strict=True))
-        cost_s = n_decode * DECODE_ROW_S + n_prefill * PREFILL_ROW_S + n_chunks * CHUNK_S
-        is_idle = metrics.step_s.n == n_steps
-        if not is_idle:
+        n_decode, n_prefill, n_chunks = (
+            one.sum - was for one, was in zip(work, before, strict=True)
+        )
+        if metrics.step_s.n > n_steps:
+            cost_s = n_decode * DECODE_ROW_S + n_prefill * PREFILL_ROW_S + n_chunks * CHUNK_S
             self.clock.advance(STEP_S + cost_s)
         elif wanted_in_s is not None:
             self.clock.advance(max(wanted_in_s, LEAST_WAIT_S))
         # Else time stands still: what workers and sockets do takes none.
+        for stream_id in self._new:
+            self.sounded_s[stream_id] = self.clock.now_s
+        self._new.clear()
 
     async def run(self) -> None:
         """Step for ever; the event loop has a turn after each."""

@@ -104,7 +104,7 @@ class Conversation:
         Raises:
             ProtocolError: the id is taken, or the one before is unknown.
         """
-        if self.has(item.item_id):
+        if item.item_id == ROOT or self.has(item.item_id):
             message = f"there is an item {printable(item.item_id)!r} already"
             raise ProtocolError("item_id_taken", message, param="item.id")
         at = self._place(previous_item_id)

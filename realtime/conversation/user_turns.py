@@ -54,6 +54,7 @@ from realtime.conversation.items import Conversation, Item, Part
 from realtime.conversation.listener import Listener
 from realtime.conversation.settings import ConversationSettings
 from realtime.conversation.transcripts import SilentTranscription, Speculation, TurnTranscript
+from realtime.errors import ProtocolError, printable
 from realtime.events import ErrorDetail
 from realtime.outlet import Outlet
 
@@ -299,6 +300,9 @@ class UserTurns:
 
     def add_item(self, item: Item, previous_item_id: str | None) -> None:
         """Put a whole item into the conversation, and say so. Raises: `ProtocolError`."""
+        if item.item_id == self._item_id:
+            message = f"{printable(item.item_id)!r} is the id of the turn that is being heard"
+            raise ProtocolError("item_id_taken", message, param="item.id")
         before, dropped = self._conversation.add(item, previous_item_id)
         wire = item_wire(item)
         self._outlet.event(ItemAdded(item=wire, previous_item_id=before))

@@ -46,9 +46,10 @@ def test_items_go_to_the_end_to_the_head_or_behind_another():
 def test_a_taken_id_and_an_unknown_place_are_refused():
     conversation = Conversation()
     conversation.add(said("a", ""))
-    with pytest.raises(ProtocolError) as caught:
-        conversation.add(said("a", ""))
-    assert caught.value.param == "item.id"
+    for taken in ("a", "root"):
+        with pytest.raises(ProtocolError) as caught:
+            conversation.add(said(taken, ""))
+        assert (caught.value.code, caught.value.param) == ("item_id_taken", "item.id")
     with pytest.raises(ProtocolError) as caught:
         conversation.add(said("b", ""), "nobody")
     assert caught.value.param == "previous_item_id"

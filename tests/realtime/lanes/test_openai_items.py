@@ -123,6 +123,24 @@ def test_only_so_many_items_may_wait_to_be_heard():
     run(scenario)
 
 
+def test_the_id_of_a_turn_that_is_being_heard_is_taken():
+    """The turn could not be put into the conversation then, and the session ended with 1011."""
+
+    async def scenario():
+        async with talk() as here, ga_client(here) as client:
+            await client.speak((LOUD, 640))
+            turn_id = (await client.until("input_audio_buffer.speech_started"))["item_id"]
+            content = [{"type": "input_text", "text": "me first"}]
+            item = {"type": "message", "id": turn_id, "role": "user", "content": content}
+            error = await client.refused("conversation.item.create", item=item)
+            assert (error["code"], error["param"]) == ("item_id_taken", "item.id")
+            await client.speak((0.0, 640))
+            assert (await client.until("input_audio_buffer.committed"))["item_id"] == turn_id
+            assert (await client.done())["status"] == "completed"
+
+    run(scenario)
+
+
 # What was heard.
 
 

@@ -24,10 +24,13 @@ from realtime.workers import Workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenItems:
-    """Items that were checked, with what some of them sound like."""
+    """Items that were checked, with what some of them sound like, by their places.
+
+    Ids say nothing here: a client may give the same twice, or one of the conversation's.
+    """
 
     items: tuple[Item, ...]
-    audio: dict[str, Piece]
+    audio: dict[int, Piece]
 
     async def context(
         self, agent: Agent, settings: ConversationSettings, workers: Workers
@@ -37,9 +40,8 @@ class GivenItems:
         Raises:
             ResponseFailedError: the agent cannot make out what was said.
         """
-        for item in self.items:
-            if (piece := self.audio.get(item.item_id)) is not None:
-                await _hear(item, piece, agent, settings, workers)
+        for place, piece in self.audio.items():
+            await _hear(self.items[place], piece, agent, settings, workers)
         return None if is_last_silent(self.items) else context_of(self.items)
 
 
@@ -55,7 +57,7 @@ def given_items(
         ProtocolError: no such item, or one that is wrong.
     """
     items: list[Item] = []
-    audio: dict[str, Piece] = {}
+    audio: dict[int, Piece] = {}
     for place, one in enumerate(given):
         prefix = f"response.input.{place}"
         if isinstance(one, ItemReference):
@@ -68,7 +70,7 @@ def given_items(
             raise
         items.append(item)
         if payload is not None:
-            audio[item.item_id] = settings.formed(Piece(codec=None, payload=payload))
+            audio[place] = settings.formed(Piece(codec=None, payload=payload))
     return GivenItems(items=tuple(items), audio=audio)
 
 

@@ -348,6 +348,26 @@ def test_given_items_and_references_are_answered_instead_of_the_conversation():
     run(scenario)
 
 
+def test_given_items_may_share_an_id():
+    async def scenario():
+        async with talk() as here, ga_client(here) as client:
+            await client.write("referred to", id="a")
+            payload = pcm16_bytes(np.full(12_000, LOUD, np.float32))
+            heard = {"type": "input_audio", "audio": base64.b64encode(payload).decode()}
+            written = {"type": "input_text", "text": "written"}
+            given = [
+                {"type": "item_reference", "id": "a"},
+                {"type": "message", "id": "a", "role": "user", "content": [heard]},
+                {"type": "message", "id": "a", "role": "user", "content": [written]},
+            ]
+            assert (await client.answer(input=given))["status"] == "completed"
+            assert texts(here.agent.replies[0].request) == ["referred to", "hello", "written"]
+            await client.answer()
+            assert texts(here.agent.replies[1].request)[0] == "referred to"
+
+    run(scenario)
+
+
 def test_given_audio_that_cannot_be_made_out_fails_the_response():
     async def scenario():
         agent = ScriptedAgent(words=None)

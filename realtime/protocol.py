@@ -62,6 +62,7 @@ __all__ = [
     "CLOSE_GOING_AWAY",
     "CLOSE_INTERNAL",
     "CLOSE_NORMAL",
+    "CLOSE_NO_TEXT",
     "CLOSE_POLICY",
     "CLOSE_TOO_BIG",
     "CLOSE_TRY_AGAIN",
@@ -129,6 +130,7 @@ check, in which nobody else is served; the longest text and 128 tools have fewer
 
 CLOSE_NORMAL: Final = 1000
 CLOSE_GOING_AWAY: Final = 1001
+CLOSE_NO_TEXT: Final = 1007
 CLOSE_POLICY: Final = 1008
 CLOSE_TOO_BIG: Final = 1009
 CLOSE_INTERNAL: Final = 1011

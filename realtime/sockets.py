@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidHeader
 from websockets.headers import parse_subprotocol
 
 from realtime.limits import TokenBucket
-from realtime.protocol import CLOSE_INTERNAL, CLOSE_POLICY
+from realtime.protocol import CLOSE_INTERNAL, CLOSE_NO_TEXT, CLOSE_POLICY
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -146,6 +146,10 @@ class SpeechSocketProtocol(WebSocketsSansIOProtocol):
         """Hand a message to the session, whose own limits hold until it has closed."""
         if self.close_sent:
             self._count_frame()
+        elif self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
+            # The layer below would log a traceback for each.
+            self._fail(CLOSE_NO_TEXT, "a text message is no UTF-8")
+            return
         super().send_receive_event_to_app()
 
     def _count_frame(self) -> None:
@@ -242,6 +246,13 @@ class SpeechHttpProtocol(HttpToolsProtocol):
             return
         self._seen = cycle
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._look)
+
+
+def _is_utf8(message: bytes) -> bool:
+    try:
+        return message.isascii() or bool(message.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _are_lists(headers: Iterable[str]) -> bool:

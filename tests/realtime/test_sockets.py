@@ -261,3 +261,23 @@ def test_a_handshake_of_strange_bytes_is_answered_and_leaves_nothing(caplog, pat
 
     run(scenario)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    "messages", [b"\x81\x82\0\0\0\0\xc3\x28", b"\x01\x81\0\0\0\0\xc3\x80\x81\0\0\0\0x"]
+)
+def test_text_that_is_no_utf8_ends_the_socket_and_fills_no_log(messages, caplog):
+    """The layer below logged a traceback for each such client."""
+
+    async def scenario():
+        async with gateway() as here:
+            raw = await upgraded(here)
+            await asyncio.get_running_loop().sock_sendall(raw, messages)
+            got = await read_to_end(raw)
+            raw.close()
+            assert got.startswith(b"\x88")
+            assert int.from_bytes(got[2:4], "big") == 1007
+            await until(lambda: not here.sample("parley_sessions"))
+
+    run(scenario)
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]

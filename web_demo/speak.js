@@ -121,9 +121,9 @@ export class Speak {
   }
 
   #finish(message) {
+    this.#show("idle", message); // first: nobody waits for a sound any more, and the figures show none
     this.#showFigures();
     this.wave.draw(message === "Done." ? this.wave.totalS : this.wave.heardS);
-    this.#show("idle", message);
   }
 
   async #settings() {

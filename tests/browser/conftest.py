@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
+import threading
 import wave
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,3 +102,27 @@ def write_wav(path: Path, pcm: np.ndarray) -> None:
         file.setframerate(RATE_HZ)
         file.writeframes((pcm * 32767).astype("<i2").tobytes())
     part.replace(path)
+
+
+@contextmanager
+def running_in_thread(server: AbstractAsyncContextManager[Any]) -> Iterator[str]:
+    """A server of the gateway's tests, beside the browser's blocking calls; its address."""
+    started: list[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = []
+    is_started = threading.Event()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with server as here:
+            started.append((here.port, asyncio.get_running_loop(), stop))
+            is_started.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert is_started.wait(30)
+    port, loop, stop = started[0]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)

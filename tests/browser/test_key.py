@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,7 +10,7 @@ import pytest
 from realtime.access.config import AccessConfig
 from realtime.access.keys import KeyRing
 from realtime.config import WEB_DEMO
-from tests.browser.conftest import ARTIFACTS
+from tests.browser.conftest import ARTIFACTS, running_in_thread
 from tests.realtime.harness import FAST_CONFIG
 from tests.realtime.talk_harness import ScriptedAgent, talk
 
@@ -29,24 +27,9 @@ LOCKED = replace(
 
 @pytest.fixture
 def locked() -> Iterator[str]:
-    """A real server with a scripted agent, in a thread; its address."""
-    started: list[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = []
-    is_started = threading.Event()
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        async with talk(ScriptedAgent(), config=LOCKED) as here:
-            started.append((here.port, asyncio.get_running_loop(), stop))
-            is_started.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert is_started.wait(30)
-    port, loop, stop = started[0]
-    yield f"http://127.0.0.1:{port}"
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(30)
+    """The address of a server with a key."""
+    with running_in_thread(talk(ScriptedAgent(), config=LOCKED)) as url:
+        yield url
 
 
 def enter(page, text: str) -> None:

@@ -117,7 +117,8 @@ def _family_of(folder: Path) -> _Family:
             wanted.append(family.wants)
             if family.is_in(folder):
                 return family
-    raise WeightError(f"{folder} holds no model that is known here: no {', no '.join(wanted)}")
+    known = "; or ".join(wanted)
+    raise WeightError(f"{folder} holds no model that is known here, which would be {known}")
 
 
 def _info(name: str, family: _Family) -> FamilyInfo:

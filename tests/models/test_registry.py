@@ -81,7 +81,7 @@ def test_a_close_name_is_offered():
 
 
 def test_a_folder_of_no_known_family_is_refused(tmp_path: Path):
-    with pytest.raises(WeightError, match=r"no model that is known here: no lm\.json, no Smol"):
+    with pytest.raises(WeightError, match=r"known here, which would be lm\.json; or Smol"):
         registry.load(tmp_path)
 
 

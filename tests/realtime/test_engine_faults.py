@@ -83,6 +83,9 @@ def test_a_model_that_never_stops_is_cut_at_its_most_and_others_are_served():
             )
             assert (cut.status, cut.n_samples) == ("incomplete", 8 * 24_000)
             assert whole.status == "completed"
+            # The engine itself ended it: the gateway had nothing to cut.
+            assert here.sample("parley_engine_n_finished_total", model="toy") == 2
+            assert here.sample("parley_engine_n_aborted_total", model="toy") == 0
 
     run(scenario)
 

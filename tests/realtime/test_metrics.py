@@ -11,12 +11,17 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.histogram import Histogram
+from engine.types import StreamFinished
+from models.spec import PlanRequest
+from realtime.bridge import EngineBridge, EventRelay
 from realtime.engine_metrics import EngineCollector
 from realtime.metrics import GatewayMetrics
 from realtime.playout import PlayoutClock
+from tests.engine.harness import FakeClock
 from tests.fakes import FakeEngine
 from tests.realtime.harness import gateway, run, until
 from tests.realtime.stepped import stepped_house
+from tests.realtime.test_flow import LONG, PATIENT, PCM, STEP_S, connect_raw
 
 DOCS = Path(__file__).parents[2] / "docs"
 DASHBOARD = DOCS / "grafana" / "parley.json"
@@ -229,12 +234,44 @@ def test_a_cancel_is_timed_until_the_engine_has_freed_and_its_packets_are_counte
     run(scenario)
 
 
-def test_a_stream_that_ends_by_itself_is_no_cancel():
+@pytest.mark.parametrize(("reason", "n_told"), [("aborted", 1), ("stop", 0)])
+def test_only_what_the_cancel_ended_is_timed(reason, n_told):
+    """A stream may have ended by itself while the word was on its way."""
+
     async def scenario():
-        async with gateway() as here:
-            async with here.client() as client:
-                await client.say("To the end.")
-            assert here.sample("parley_cancel_to_freed_seconds_count", model="fake") == 0
+        told: list[float] = []
+        clock = FakeClock()
+        bridge = EngineBridge(FakeEngine(lambda events: None), EventRelay(), clock, told.append)
+        plan = bridge.handle.plan(PlanRequest(text="To the end."))
+        feed = bridge.open_stream(plan, seed=1, asked_s=0.0, play_from_s=None)
+        bridge.abort(feed)
+        clock.advance(0.25)
+        bridge.abort(feed)  # said twice, timed from the first
+        feed.put(
+            StreamFinished(
+                stream_id=feed.stream_id, reason=reason, n_prompt_rows=1, n_frames=0, n_samples=0
+            )
+        )
+        assert told == [0.25] * n_told
+
+    run(scenario)
+
+
+def test_packets_that_a_cancel_throws_away_are_counted():
+    async def scenario():
+        async with gateway(PATIENT, step_s=STEP_S) as here:
+            raw = await connect_raw(here)
+            async with here.client(sock=raw, max_queue=1) as client:
+                await client.send("session.update", session=PCM)
+                await client.event("session.updated")
+                await client.text(LONG)
+                await until(lambda: here.sample("parley_pauses_total"))
+                n_waiting = here.sample("parley_queue_seconds") / 0.02
+                await client.send("response.cancel")
+                await until(lambda: not here.engine.n_open)
+                assert (await client.spoken()).status == "cancelled"
+                # All that waited, but for the one in the socket's hands.
+                assert here.sample("parley_packets_dropped_total") >= n_waiting - 2
 
     run(scenario)
 

@@ -22,7 +22,7 @@ from tests.realtime.test_wire_cases import closed
 
 STUCK_S = 30.0
 N_STUCK = 4
-N_OTHERS = 24
+N_OTHERS = 20
 ENGINE = EngineConfig(max_streams=8, lead_s=2.0)
 CONFIG = replace(LONG_SESSIONS, send=replace(SMALL, hard_s=20.0, blocked_s=STUCK_S + 30.0))
 ENDLESS = {"options": {"frames": 3000}, "output": {"codec": "pcm16", "sample_rate_hz": 48000}}
@@ -43,7 +43,7 @@ async def others_hear(here) -> list[float]:
     until_s = here.clock.now_s + STUCK_S
     first = len(here.engine.sounded_s)
     async with here.client() as client:
-        await client.send("session.update", session={"options": {"frames": 10}})
+        await client.send("session.update", session={"options": {"frames": 4}})
         await client.event("session.updated")
         for n in range(N_OTHERS):
             assert (await client.say(f"This is caller {n}.")).status == "completed"

@@ -13,7 +13,7 @@ from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
 from realtime.client.spoken import ConnectError, ConnectionLostError
-from realtime.protocol import CLOSE_NORMAL, SPEECH_PATH, SUBPROTOCOL
+from realtime.protocol import CLOSE_NORMAL, REALTIME_PATH, SPEECH_PATH, SUBPROTOCOL
 
 DEFAULT_URL: Final = "ws://127.0.0.1:8765"
 REFUSALS: Final = frozenset({401, 403, 429, 503})
@@ -80,7 +80,10 @@ def _refused(url: str, response: Response, *, has_key: bool) -> ConnectError:
         told: Any = json.loads(response.body)
         return ConnectError(f"{url} refuses: {told['error']['message']}", status)
     except (ValueError, KeyError, TypeError):
-        return ConnectError(f"{url} answers HTTP {status}, not a Parley speech socket", status)
+        words = f"answers HTTP {status}, not a Parley speech socket"
+        if status == 403 and urlsplit(url).path == REALTIME_PATH:  # a socket without a route
+            words = "leads to no conversation; start the server without --no-talk"
+        return ConnectError(f"{url} {words}", status)
 
 
 def lost_error(closed: ConnectionClosed) -> ConnectionLostError:

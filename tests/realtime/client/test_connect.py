@@ -27,6 +27,16 @@ def test_a_key_lets_both_clients_in():
     run(scenario)
 
 
+def test_a_server_that_only_speaks_is_told_from_one_that_is_not_parley():
+    async def scenario():
+        async with gateway() as here:
+            talker = TalkClient(f"ws://127.0.0.1:{here.port}", rate_hz=16_000)
+            with pytest.raises(ConnectError, match=r"no conversation.*without --no-talk"):
+                await talker.connect()
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(
     ("key", "said"), [(None, "wants an API key"), (KEY[:-1], "does not accept this API key")]
 )

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 import pytest
 import uvloop
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -126,14 +127,14 @@ class Fuzzed:
             raise AssertionError(f"never: {what}; last events: {list(self.last)}") from None
 
 
-async def hostile(port, lane, messages):
-    """Send them all; whichever way it ends, it ends well."""
+async def hostile(port, lane, messages, is_leaving):
+    """Send them all, then perhaps just leave; whichever way it ends, it ends well."""
     path, offers = LANES[lane]
     url = f"ws://127.0.0.1:{port}{path}"
     async with connect(url, compression=None, proxy=None, subprotocols=offers) as socket:
         client = Fuzzed(socket, lane)
         reading = asyncio.create_task(client.read())
-        acting = asyncio.create_task(act(client, lane, messages))
+        acting = asyncio.create_task(act(client, lane, messages, is_leaving))
         await asyncio.wait([reading, acting], return_when=asyncio.FIRST_COMPLETED)
         if not acting.done() or isinstance(acting.exception(), ConnectionClosed):
             acting.cancel()
@@ -143,11 +144,13 @@ async def hostile(port, lane, messages):
             return
         await acting
         assert not reading.done() or reading.exception() is None, reading.exception()
+        if is_leaving:
+            socket.transport.abort()
         await socket.close()
         await reading
 
 
-async def act(client, lane, messages):
+async def act(client, lane, messages, is_leaving):
     await client.until(lambda: client.session_id, "session.created")
     for number, message in enumerate(messages):
         if message is None:
@@ -155,6 +158,8 @@ async def act(client, lane, messages):
         else:
             await client.send(message)
             sent[lane] += 1
+    if is_leaving:
+        return
     await client.settle("last")
     await client.update()
     await client.finish()
@@ -193,10 +198,10 @@ class Scene:
     def __init__(self, runner, house, witnesses):
         self._runner, self._house, self._witnesses = runner, house, witnesses
 
-    def play(self, lane, messages):
+    def play(self, lane, messages, *, is_leaving=False):
         async def session():
             async with asyncio.timeout(3 * PATIENCE_S):
-                await hostile(self._house.port, lane, messages)
+                await hostile(self._house.port, lane, messages, is_leaving)
                 await self._witnesses[lane].is_answered()
                 await self._house.nothing_left()
 
@@ -239,23 +244,23 @@ def fuzzed(lane):
 
 @pytest.mark.slow
 @fuzzed("openai")
-@given(sessions("openai"))
-def test_hostile_sessions_of_openai_clients(scene, messages):
-    scene.play("openai", messages)
+@given(sessions("openai"), st.booleans())
+def test_hostile_sessions_of_openai_clients(scene, messages, is_leaving):
+    scene.play("openai", messages, is_leaving=is_leaving)
 
 
 @pytest.mark.slow
 @fuzzed("parley")
-@given(sessions("parley"))
-def test_hostile_sessions_of_parley_clients(scene, messages):
-    scene.play("parley", messages)
+@given(sessions("parley"), st.booleans())
+def test_hostile_sessions_of_parley_clients(scene, messages, is_leaving):
+    scene.play("parley", messages, is_leaving=is_leaving)
 
 
 @pytest.mark.slow
 @fuzzed("speech")
-@given(sessions("speech"))
-def test_hostile_sessions_of_the_speech_lane(scene, messages):
-    scene.play("speech", messages)
+@given(sessions("speech"), st.booleans())
+def test_hostile_sessions_of_the_speech_lane(scene, messages, is_leaving):
+    scene.play("speech", messages, is_leaving=is_leaving)
 
 
 @pytest.mark.parametrize("lane", LANES)

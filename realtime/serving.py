@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from realtime.agent.assemble import AgentConfig
 
 DEFAULT_MODEL: Final = "pico"
+DEFAULT_WHISPER: Final = "tiny.en"
 KEYS_VARIABLE: Final = "PARLEY_API_KEYS"
 EPILOG: Final = """parley serve
 
@@ -66,11 +67,12 @@ def serve(
         ),
     ] = None,
     whisper: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Speech to text: tiny.en, base, a folder or a hub name.", rich_help_panel=_TALK
+            help="Speech to text: tiny.en (the default), base, a folder or a hub name.",
+            rich_help_panel=_TALK,
         ),
-    ] = "tiny.en",
+    ] = None,
     stt_url: Annotated[
         str | None,
         typer.Option(
@@ -169,10 +171,14 @@ def serve(
     config = EngineConfig(max_streams=max_streams, policy=policy, max_queue=64)
     load_library()
     _check_port(gateway)
-    agents = None if talk is False else _agents(whisper, stt_url, stt_model, llm_url, llm_model)
-    with running_engines(
-        model or [DEFAULT_MODEL], config, threads, agents, must_talk=talk is True
-    ) as engines:
+    models = model or [DEFAULT_MODEL]
+    agents = None
+    if talk is not False:
+        agents = _agents(whisper or DEFAULT_WHISPER, stt_url, stt_model, llm_url, llm_model)
+    # What was asked for by name is not left out in silence.
+    must_talk = any((talk, whisper, stt_url, llm_url))
+    err.print(f"Loading {escape(', '.join(models))} ...", style="dim")
+    with running_engines(models, config, threads, agents, must_talk=must_talk) as engines:
         run(
             engines.app(gateway),
             on_ready=lambda bound: _announce(engines, gateway, bound),

@@ -193,6 +193,13 @@ def test_serve_hands_on_who_may_come_in(monkeypatch, tmp_path):
     assert (config.max_sessions, config.idle_timeout_s, config.max_session_s) == (9, 30.0, 600.0)
 
 
+def test_what_is_asked_for_by_name_is_not_left_out():
+    """It would start, and converse with nobody."""
+    ran = invoke("serve", "--port", "0", "--model", "toy-tone", "--whisper", "nosuch")
+    assert ran.exit_code == 1
+    assert "no Whisper model 'nosuch'" in str(ran.exception)
+
+
 @pytest.mark.parametrize("command", [["say", "x"], ["talk", "--in", "{question}"]])
 def test_a_server_that_wants_a_key_is_not_passed_over(monkeypatch, capsys, tmp_path, command):
     """The call would be answered by another server, started for it, as if nothing were wrong."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -30,6 +31,8 @@ LONGEST_WAIT_S: Final = 2.0
 MAX_LINE_BYTES: Final = 1_048_576
 MAX_BODY_BYTES: Final = 4_194_304
 MAX_SHOWN_BYTES: Final = 4096
+HALF_A_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""As JSON escapes it; most are halves of a whole pair."""
 RETRIED: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
 OVERLOADED: Final = frozenset((429, 503))
 
@@ -277,9 +280,16 @@ class Answer:
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """A JSON object. Raises: `StageError`, also for the endpoint's own report of an error."""
+    """A JSON object, U+FFFD for each lone half of a UTF-16 pair in it.
+
+    Raises: `StageError`, also for the endpoint's own report of an error.
+    """
     try:
         value = json.loads(text)
+        if HALF_A_PAIR.search(text if isinstance(text, str) else text.decode(errors="replace")):
+            # A lone half could not be sent on to any client.
+            shown = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+            value = json.loads(shown.decode("utf-16", "replace"))
     except (ValueError, RecursionError):
         raise bad_response(f"not JSON: {printable(text)}") from None
     if not isinstance(value, dict):

@@ -53,6 +53,18 @@ def test_text_comes_as_it_is_written():
     ]
 
 
+def test_half_a_pair_of_utf_16_goes_no_further():
+    """Clients could not be told of it, and waited for an end of the response for ever."""
+    assert answer_of(text_events("Good \ud800 day \ud83d\ude42", "\udfff."))[:2] == [
+        TextDelta(text="Good \ufffd day \N{SLIGHTLY SMILING FACE}"),
+        TextDelta(text="\ufffd."),
+    ]
+    call = called(0, "c\ud800", name="weather\ud800", arguments="{}")
+    assert answer_of(events(call, choice({}, "tool_calls")))[0] == FunctionCall(
+        call_id="c\ufffd", name="weather\ufffd", arguments="{}"
+    )
+
+
 def test_each_piece_is_given_before_the_next_has_come():
     async def scenario():
         held = Scripted([*text_events("Good ").pieces[:1], None])

@@ -206,7 +206,7 @@ def doctor(
     findings = []
     weighty = [name for name in _own_models() if not name.startswith("toy-")]
     loads = [(name, lambda name=name: _weights_word(name)) for name in weighty]
-    for finding in checks.examine(host=host, port=port, models=loads):
+    for finding in checks.examine(host=host, port=port, models=loads, hearing=_hearing_word):
         findings.append(finding)
         if not as_json:
             show_finding(finding)
@@ -292,6 +292,12 @@ def _weights_word(name: str) -> str:
 
     spec = registry.load(name).spec
     return f"weights verified, {spec.weights_licence}"
+
+
+def _hearing_word() -> str:
+    from realtime.agent.assemble import AgentConfig, load_hearing
+
+    return f"hears with {', '.join(load_hearing(AgentConfig()).licences)}"
 
 
 if __name__ == "__main__":

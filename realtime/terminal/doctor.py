@@ -52,7 +52,11 @@ class Finding:
 
 
 def examine(
-    *, host: str, port: int, models: Iterable[tuple[str, Callable[[], str]]]
+    *,
+    host: str,
+    port: int,
+    models: Iterable[tuple[str, Callable[[], str]]],
+    hearing: Callable[[], str],
 ) -> Iterator[Finding]:
     """Every check, in the order in which a start would need it.
 
@@ -61,6 +65,7 @@ def examine(
         port: the same.
         models: name of each model, and a call that loads its weights and gives a word on them; it
             raises an exception whose text says what to do.
+        hearing: loads what a conversation needs besides, in the same way.
     """
     yield check_python()
     yield check_opus()
@@ -68,6 +73,7 @@ def examine(
     yield from check_torch()
     for name, load in models:
         yield check_weights(name, load)
+    yield check_hearing(hearing)
     yield check_port(host, port)
     yield check_sound()
 
@@ -157,6 +163,15 @@ def check_weights(name: str, load: Callable[[], str]) -> Finding:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this check's finding
         message = str(error) or type(error).__name__
         return Finding(name=f"Model {name}", mark="fault", seen="cannot load", advice=message)
+
+
+def check_hearing(load: Callable[[], str]) -> Finding:
+    """Speech to text and what finds the end of a turn; a server without them only speaks."""
+    try:
+        return Finding(name="Conversation", mark="ok", seen=load())
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this check's finding
+        message = str(error) or type(error).__name__
+        return Finding(name="Conversation", mark="note", seen="speaks only", advice=message)
 
 
 def check_port(host: str, port: int) -> Finding:

@@ -42,6 +42,15 @@ def test_weights_that_fail_to_load_pass_on_the_advice():
     assert (finding.mark, finding.advice) == ("fault", "a.safetensors is damaged; fetch it again")
 
 
+def test_without_what_hears_a_server_speaks_only():
+    def load() -> str:
+        raise RuntimeError("no Whisper model 'tiny.en'")
+
+    finding = doctor.check_hearing(load)
+    assert (finding.mark, finding.advice) == ("note", "no Whisper model 'tiny.en'")
+    assert doctor.check_hearing(lambda: "hears with whisper").mark == "ok"
+
+
 def test_an_address_of_another_machine_is_not_a_taken_port():
     # RFC 5737: an address for documentation, nobody's.
     finding = doctor.check_port("192.0.2.1", 8765)

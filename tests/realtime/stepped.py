@@ -28,6 +28,7 @@ from tests.realtime.harness import FAST_CONFIG, until
 
 ENGINE = EngineConfig(max_streams=8, lead_s=2.0)
 LEAST_WAIT_S = 1e-3
+REST_S = 1e-3
 STEP_S, DECODE_ROW_S, PREFILL_ROW_S, CHUNK_S = 2e-3, 1e-3, 1e-4, 2e-3
 
 
@@ -51,8 +52,8 @@ class SteppedEngine:
         self._new |= {chunk.stream_id for chunk in chunks} - self.sounded_s.keys()
         self.relay(events)
 
-    def step(self) -> None:
-        """One step, and the time that it takes."""
+    def step(self) -> bool:
+        """One step, and the time that it takes; False if there is nothing to wait for."""
         metrics = self.loop.metrics
         work = (metrics.decode_rows, metrics.prefill_rows, metrics.chunk_streams)
         before, n_steps = [one.sum for one in work], metrics.step_s.n
@@ -71,12 +72,13 @@ class SteppedEngine:
         for stream_id in self._new:
             self.sounded_s[stream_id] = self.clock.now_s
         self._new.clear()
+        return wanted_in_s is not None
 
     async def run(self) -> None:
         """Step for ever; the event loop has a turn after each."""
         while True:
-            self.step()
-            await asyncio.sleep(0)
+            # An idle engine that spins would keep the interpreter from the workers.
+            await asyncio.sleep(0 if self.step() else REST_S)
 
     def first_sounds_s(self) -> dict[StreamId, float]:
         """Of each stream that sounded: seconds from its arrival at the engine."""

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.base import SpeechModel
+from models.layers.delay import NEVER, blank_outside, completed_frame, join_history
 from models.spec import PHASE_COLUMN, PlanRequest
 from models.toy import delayed, depth, interleaved, mixed, tone
 from models.toy.base import BOS, EOS, PAD, TEXT_LOW
-from models.layers.delay import NEVER, blank_outside, completed_frame, join_history
 from tests.models.toy.reference import make_feed
 
 

@@ -111,8 +111,10 @@ def load(path: Path, kind: str) -> dict[str, Any]:
     """The JSON of one kind in a file. Raises: `ReportError`."""
     try:
         body = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ReportError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise ReportError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ReportError(f"{path} is not JSON: {error}") from error
     found = body.get("kind") if isinstance(body, dict) else None
     if found != kind or body.get("format") != FORMAT:
         raise ReportError(f"{path} holds no {kind} of `python -m loadtest` (format {FORMAT})")

@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -53,6 +54,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Real-time voice server: text in over a WebSocket, speech out while it is generated.",
     epilog="""[bold]First steps[/]
 
@@ -86,6 +88,21 @@ def main() -> None:
         _fail(" ".join(str(error).split()) or type(error).__name__)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"parley {version('parley')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Options of `parley` itself; `app` has the help."""
 
 
 app.command(epilog=EPILOG)(serve)

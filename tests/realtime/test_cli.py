@@ -193,6 +193,11 @@ def test_serve_hands_on_who_may_come_in(monkeypatch, tmp_path):
     assert (config.max_sessions, config.idle_timeout_s, config.max_session_s) == (9, 30.0, 600.0)
 
 
+def test_the_version_and_the_short_help():
+    assert invoke("--version").stdout.startswith("parley 0.")
+    assert "First steps" in invoke("-h").stdout
+
+
 def test_what_is_asked_for_by_name_is_not_left_out():
     """It would start, and converse with nobody."""
     ran = invoke("serve", "--port", "0", "--model", "toy-tone", "--whisper", "nosuch")

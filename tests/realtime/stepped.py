@@ -33,7 +33,10 @@ STEP_S, DECODE_ROW_S, PREFILL_ROW_S, CHUNK_S = 2e-3, 1e-3, 1e-4, 2e-3
 
 
 class SteppedEngine:
-    """The loop, its door, and when each stream was opened and first sounded."""
+    """The loop, its door, and when each stream was opened and first sounded.
+
+    While `is_held` it only steps when the test says so.
+    """
 
     def __init__(self, model: SpeechModel, config: EngineConfig) -> None:
         self.clock = FakeClock()
@@ -45,6 +48,7 @@ class SteppedEngine:
         self.handle = EngineThread([self.loop]).handles[0]
         self.seen_s: dict[StreamId, float] = {}
         self.sounded_s: dict[StreamId, float] = {}
+        self.is_held = False
         self._new: set[StreamId] = set()
 
     def _take(self, events: Sequence[EngineEvent]) -> None:
@@ -78,7 +82,8 @@ class SteppedEngine:
         """Step for ever; the event loop has a turn after each."""
         while True:
             # An idle engine that spins would keep the interpreter from the workers.
-            await asyncio.sleep(0 if self.step() else REST_S)
+            is_busy = not self.is_held and self.step()
+            await asyncio.sleep(0 if is_busy else REST_S)
 
     def first_sounds_s(self) -> dict[StreamId, float]:
         """Of each stream that sounded: seconds from its arrival at the engine."""

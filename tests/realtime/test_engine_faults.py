@@ -97,11 +97,15 @@ def test_short_of_kv_pages_callers_wait_and_all_are_served():
         config = replace(ENGINE, page_size=8, n_pages=22)
         async with stepped_house(engine_config=config) as here, AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(here.client()) for _ in range(6)]
+            here.engine.is_held = True
             speaking = asyncio.gather(
                 *(speak(client, frames=70, max_seconds=6) for client in clients)
             )
-            await until(lambda: here.sample("parley_engine_n_queued", model="toy") >= 3)
-            assert here.sample("parley_engine_n_active", model="toy") <= 2
+            await until(lambda: here.sample("parley_streams") == len(clients))
+            here.engine.step()
+            assert here.sample("parley_engine_n_active", model="toy") == 2
+            assert here.sample("parley_engine_n_queued", model="toy") == 4
+            here.engine.is_held = False
             for spoken in await speaking:
                 assert (spoken.status, spoken.n_samples) == ("completed", 70 * 1920)
             assert here.sample("parley_engine_n_refused_total", model="toy") == 0

@@ -52,6 +52,7 @@ class ToneAgent:
     name = MODEL
     needs_transcript = False
     can_transcribe = False
+    transcribed_languages = ()
     calls_tools = False
 
     def __init__(self, spec: ModelSpec) -> None:

@@ -24,6 +24,12 @@ HEARD_RATE_HZ: Final = 16_000
 FRAME_SAMPLES: Final = 512
 """Samples of one frame of voice activity: 32 ms."""
 
+
+def main_language(tag: str) -> str:
+    """The main part of a language tag: `en-GB` and `EN` are `en`."""
+    return tag.casefold().replace("_", "-").partition("-")[0]
+
+
 Role = Literal["system", "user", "assistant"]
 Stage = Literal["transcriber", "text_model", "speech_model"]
 
@@ -237,7 +243,8 @@ class Agent(Protocol):
 
     `name` is what clients choose it by, `spec` states what is heard of it: sample rate, voices,
     languages, options. `needs_transcript`: what the user says is transcribed before a reply starts.
-    `can_transcribe`: False leaves user audio without a transcript. `calls_tools`: takes `tools`.
+    `can_transcribe`: False leaves user audio without a transcript. `transcribed_languages`: in
+    which; empty: it takes any. `calls_tools`: takes `tools`.
     """
 
     @property
@@ -258,6 +265,11 @@ class Agent(Protocol):
     @property
     def can_transcribe(self) -> bool:
         """Whether `transcribe` may be called."""
+        ...
+
+    @property
+    def transcribed_languages(self) -> tuple[str, ...]:
+        """Main parts of the language tags that `transcribe` takes; empty: any."""
         ...
 
     @property

@@ -51,6 +51,7 @@ class NativeAgent:
 
     needs_transcript = False
     can_transcribe = False
+    transcribed_languages = ()
     calls_tools = False
 
     def __init__(

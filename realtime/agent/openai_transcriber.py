@@ -46,6 +46,7 @@ class OpenAiTranscriber:
         self._workers = workers
         self.name = endpoint.config.model
         self.licence = ""
+        self.languages: tuple[str, ...] = ()
 
     def transcribe(self, pcm: Pcm, *, language: str | None) -> Transcription:
         """See `Transcriber.transcribe`."""

@@ -103,6 +103,12 @@ class PipelineAgent:
         return self._stages.transcriber is not None
 
     @property
+    def transcribed_languages(self) -> tuple[str, ...]:
+        """Those of the speech to text."""
+        transcriber = self._stages.transcriber
+        return () if transcriber is None else transcriber.languages
+
+    @property
     def calls_tools(self) -> bool:
         """Whether the text model can ask for function calls."""
         return self._stages.text_model.facts.calls_tools

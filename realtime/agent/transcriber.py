@@ -21,6 +21,7 @@ from realtime.agent.base import (
     TranscriptDelta,
     TranscriptEvent,
     Transcription,
+    main_language,
 )
 from realtime.agent.errors import StageError
 from realtime.errors import printable
@@ -73,6 +74,11 @@ class Transcriber(Protocol):
     @property
     def licence(self) -> str:
         """Of the weights; empty where unknown."""
+        ...
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Main parts of the language tags that it takes; empty: any."""
         ...
 
     def transcribe(self, pcm: Pcm, *, language: str | None) -> Transcription:
@@ -153,6 +159,11 @@ class LocalTranscriber:
         return self._ear.licence
 
     @property
+    def languages(self) -> tuple[str, ...]:
+        """Those of its model."""
+        return self._ear.languages
+
+    @property
     def n_open(self) -> int:
         """Transcriptions that go on."""
         return self._n_open
@@ -199,7 +210,7 @@ def check_spoken(language: str | None, languages: tuple[str, ...]) -> str | None
     """
     if language is None:
         return languages[0] if len(languages) == 1 else None
-    main = language.casefold().replace("_", "-").partition("-")[0]
+    main = main_language(language)
     if languages and main not in languages:
         known = ", ".join(languages[:12])
         message = f"speech in {printable(language)!r} is not understood; known: {known}"

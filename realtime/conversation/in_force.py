@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from realtime.agent.base import Agent
+from realtime.agent.base import Agent, main_language
 from realtime.conversation.conversing import Conversing
 from realtime.conversation.protocol import (
     AnswerCreate,
@@ -15,6 +15,7 @@ from realtime.conversation.protocol import (
     Kept,
     KeptCreate,
     KeptUpdate,
+    Transcribing,
 )
 from realtime.conversation.settings import (
     ConversationSettings,
@@ -23,7 +24,7 @@ from realtime.conversation.settings import (
     merge_conversation,
     merge_kept,
 )
-from realtime.errors import ProtocolError
+from realtime.errors import ProtocolError, printable
 from realtime.gateway import Gateway
 from realtime.settings import SpeechSettings
 
@@ -91,10 +92,23 @@ class SettingsInForce:
         self, settings: ConversationSettings, kept: Kept, prefix: str
     ) -> ConversationSettings:
         model = settings.speech.model
-        if settings.tools and not self._agents[model].calls_tools:
+        agent = self._agents[model]
+        if settings.tools and not agent.calls_tools:
             message = (
                 f"the text model behind {model} cannot call tools; start the server with "
                 "--llm-url and a model that can"
             )
             raise ProtocolError("tools_not_supported", message, param=f"{prefix}.tools")
+        _check_transcription(settings.transcription, agent.transcribed_languages)
         return replace(settings, kept=merge_kept(settings.kept, kept))
+
+
+def _check_transcription(wanted: Transcribing | None, languages: tuple[str, ...]) -> None:
+    """Found here, not turn by turn. `languages`: empty takes any. Raises: `ProtocolError`."""
+    if wanted is None or wanted.language is None or not languages:
+        return
+    if main_language(wanted.language) not in languages:
+        known = ", ".join(languages[:12])
+        message = f"speech in {printable(wanted.language)!r} is not understood; known: {known}"
+        param = "session.audio.input.transcription.language"
+        raise ProtocolError("unsupported_language", message, param=param)

@@ -81,7 +81,7 @@ TurnDetection = Annotated[ServerVad | SemanticVad, Field(discriminator="type")]
 
 
 class Transcribing(WireModel):
-    """How user audio is transcribed; `language` is a hint."""
+    """How user audio is transcribed; `language` null: it is guessed."""
 
     language: Annotated[str, Field(max_length=16)] | None = None
 

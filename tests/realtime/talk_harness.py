@@ -166,6 +166,7 @@ class ScriptedAgent:
     answer: str | None = "Good day to you."
     needs_transcript: bool = True
     can_transcribe: bool = True
+    transcribed_languages: tuple[str, ...] = ()
     calls_tools: bool = True
     can_recite: bool = True
     name: str = "scripted"

@@ -233,6 +233,24 @@ def test_a_model_without_speeds_speaks_at_one_speed():
     run(scenario)
 
 
+def test_a_language_that_is_not_heard_is_refused_before_anybody_speaks():
+    """It was taken, and every turn failed."""
+
+    async def scenario():
+        agent = ScriptedAgent(transcribed_languages=("en", "de"))
+        async with talk(agent) as here, ga_client(here) as client:
+            heard = {"input": {"transcription": {"language": "de-AT"}}}
+            await client.update(audio=heard)
+            heard = {"input": {"transcription": {"language": "xx"}}}
+            session = {"type": "realtime", "audio": heard}
+            error = await client.refused("session.update", session=session)
+            assert error["code"] == "unsupported_language"
+            assert error["param"] == "session.audio.input.transcription.language"
+            assert "en, de" in error["message"]
+
+    run(scenario)
+
+
 def test_tools_are_refused_in_words_where_the_text_model_calls_none():
     async def scenario():
         agent = ScriptedAgent(calls_tools=False)

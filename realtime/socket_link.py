@@ -6,6 +6,7 @@ What is said over the socket is its handler's business; every lane uses this.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Coroutine, Sequence
@@ -253,14 +254,20 @@ class SocketLink:
         self._gateway.metrics.closes.labels(str(end.code)).inc()
         logger.info("%s: closed with %d, %s", self._name, end.code, end.reason)
         try:
+            if end.code != CLOSE_TRY_AGAIN:
+                await self._send_rest()
+            # It does not wait for room, and begins the end of the connection below: without it
+            # a client that reads nothing would be held for ever.
+            await self._socket.close(end.code, end.reason)
+        except (SessionEndError, WebSocketDisconnect, RuntimeError):
+            logger.debug("%s: the client had left", self._name)
+
+    async def _send_rest(self) -> None:
+        """The events that still wait, if the client takes them soon."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORD_S):
-                if end.code != CLOSE_TRY_AGAIN:
-                    for message in self.queue.drain_events():
-                        await self._send(message)
-                await self._socket.close(end.code, end.reason)
-        except (TimeoutError, SessionEndError, WebSocketDisconnect, RuntimeError):
-            # The client left, or takes nothing: it will see a broken connection.
-            logger.debug("%s: no last word", self._name)
+                for message in self.queue.drain_events():
+                    await self._send(message)
 
 
 class _Identified(Protocol):

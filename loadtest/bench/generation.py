@@ -26,7 +26,7 @@ from torch import Tensor
 from engine.config import EngineConfig
 from engine.loop import EngineLoop
 from engine.types import EngineEvent, OpenStream, StreamFinished, StreamId
-from models.base import PromptPlan
+from models.base import PromptPlan, TextFeed
 from models.codecs.snac import Snac, SnacConfig
 from models.hugging_face import LlamaConfig
 from models.layers.conv import Span
@@ -74,7 +74,7 @@ Row = dict[str, Any]
 
 
 def random_weights() -> dict[str, Tensor]:
-    """Of the LM, by the names of `transformers`; the end is never likely."""
+    """Of the LM, by the names of `transformers`."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
@@ -90,6 +90,16 @@ def random_weights() -> dict[str, Tensor]:
         for name, shape in _HF_PARTS.items():
             weights[f"{stem}{name}.weight"] = draw(*shape)
     return weights
+
+
+class EndlessModel(OrpheusModel):
+    """Never draws the stop id: each request is as long as `transformers` is told to make it."""
+
+    def constrain(self, state: Tensor, logits: list[Tensor], feed: TextFeed) -> list[Tensor]:
+        """See `OrpheusModel.constrain`."""
+        [own] = super().constrain(state, logits, feed)
+        own[:, self.config.ids.speech_end - self.config.id_range[0]] = -torch.inf
+        return [own]
 
 
 def our_model(weights: dict[str, Tensor], dtype: torch.dtype) -> OrpheusModel:
@@ -114,7 +124,7 @@ def our_model(weights: dict[str, Tensor], dtype: torch.dtype) -> OrpheusModel:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         snac = Snac(SNAC)
-    model = OrpheusModel(config, Tokenizer(WordLevel({"x": 0}, "x")), weights, snac)
+    model = EndlessModel(config, Tokenizer(WordLevel({"x": 0}, "x")), weights, snac)
     for part in (model.decoder, model.table):
         part.to(dtype)
     model.head.data = model.head.data.to(dtype)

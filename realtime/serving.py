@@ -171,14 +171,14 @@ def serve(
     config = EngineConfig(max_streams=max_streams, policy=policy, max_queue=64)
     load_library()
     _check_port(gateway)
-    models = model or [DEFAULT_MODEL]
     agents = None
     if talk is not False:
         agents = _agents(whisper or DEFAULT_WHISPER, stt_url, stt_model, llm_url, llm_model)
     # What was asked for by name is not left out in silence.
     must_talk = any((talk, whisper, stt_url, llm_url))
-    err.print(f"Loading {escape(', '.join(models))} ...", style="dim")
-    with running_engines(models, config, threads, agents, must_talk=must_talk) as engines:
+    with running_engines(
+        model or [DEFAULT_MODEL], config, threads, agents, must_talk=must_talk
+    ) as engines:
         run(
             engines.app(gateway),
             on_ready=lambda bound: _announce(engines, gateway, bound),

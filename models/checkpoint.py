@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.errors import WeightError
 
@@ -180,6 +180,36 @@ def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 raise WeightError(f"{key} stands without {stem}{direction}; {REMEDY}")
             folded[f"{stem}weight"] = torch._weight_norm(v, folded.pop(key), 0)
     return folded
+
+
+class Taker:
+    """Takes tensors out of a checkpoint, each of the shape that it must have, in float32.
+
+    Args:
+        weights: what is left of it.
+        source: the file, for messages.
+
+    Raises:
+        WeightError: a tensor is missing or of another shape.
+    """
+
+    def __init__(self, weights: dict[str, Tensor], source: str) -> None:
+        self._weights = weights
+        self._source = source
+
+    def __call__(self, key: str, *shape: int) -> nn.Parameter:
+        """One tensor."""
+        tensor = self._weights.pop(key, None)
+        if tensor is None or tuple(tensor.shape) != shape:
+            found = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
+            raise WeightError(f"{self._source}: {key} {found}, expected {shape}")
+        return nn.Parameter(tensor.float(), requires_grad=False)
+
+    def linear(self, stem: str, n_in: int, n_out: int) -> nn.Linear:
+        """A layer with a bias."""
+        layer = nn.Linear(n_in, n_out, device="meta")
+        layer.weight, layer.bias = self(f"{stem}.weight", n_out, n_in), self(f"{stem}.bias", n_out)
+        return layer
 
 
 def _read_shard(path: Path, keys: list[str] | None) -> dict[str, Tensor]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import torch
 from torch import Tensor, nn
 
 from models.base import Decoded
 from models.errors import WeightError
-from models.spec import StateSpec
+from models.spec import CodecSpec, StateSpec
 
 MIN_USAGE: Final = 1e-5
 """Clusters used less count as used so much. Source: the references' epsilon."""
@@ -342,14 +342,44 @@ def _rows(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def as_decoded(pcm: Tensor, n_samples: Tensor, memory: Memory) -> Decoded:
-    """What a call gives: PCM `(B, n)`, of which the first `n_samples` `(B,)` count."""
-    is_given = torch.arange(pcm.shape[1], device=pcm.device) < n_samples.unsqueeze(1)
-    return Decoded(
-        pcm=pcm.clamp(-1.0, 1.0).masked_fill(~is_given, 0.0),
-        n_samples=n_samples,
-        state=memory.after,
-    )
+class CausalCodec(nn.Module):
+    """A codec of such layers: one frame sounds at once, and no context is passed again.
+
+    A codec states the sizes of its chunks, its frame, what its layers remember, and its PCM.
+    """
+
+    chunk_frames: ClassVar[tuple[int, ...]]
+    samples_per_frame: int
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        """All that a stream remembers."""
+        raise NotImplementedError
+
+    def pcm(self, frames: Tensor, memory: Memory) -> Tensor:
+        """PCM `(B, T * samples_per_frame)` of codes `(B, T, Q)`."""
+        raise NotImplementedError
+
+    def codec_spec(self, *, max_batch: int = 16) -> CodecSpec:
+        """The codec's side of a spec."""
+        return CodecSpec(chunk_frames=self.chunk_frames, state=self.states, max_batch=max_batch)
+
+    def decode(self, frames: Tensor, n_valid: Tensor, state: dict[str, Tensor]) -> Decoded:
+        """One chunk of each stream; see `models.base.SpeechModel.decode`.
+
+        Only a last chunk has fewer frames than it could hold, and what is remembered after it is
+        not used.
+        """
+        memory = Memory(state)
+        pcm = self.pcm(frames, memory)
+        memory.advance(frames.shape[1])
+        n_samples = n_valid * self.samples_per_frame
+        is_given = torch.arange(pcm.shape[1], device=pcm.device) < n_samples.unsqueeze(1)
+        return Decoded(
+            pcm=pcm.clamp(-1.0, 1.0).masked_fill(~is_given, 0.0),
+            n_samples=n_samples,
+            state=memory.after,
+        )
 
 
 def codebook(level: Mapping[str, Tensor], sum_name: str, source: str) -> Tensor:

@@ -14,25 +14,23 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from models.base import Decoded
 from models.checkpoint import Config
 from models.codecs.causal import (
     CLOCK,
+    CausalCodec,
     CausalConv,
     CausalUpsample,
     Memory,
     WindowAttention,
     WindowLayer,
     WindowTransformer,
-    as_decoded,
     codebook,
 )
-from models.spec import CodecSpec, StateSpec
+from models.spec import StateSpec
 from models.weights import load_weights
 
 LATENT_STRIDE: Final = 2
 """Transformer positions a frame."""
-CHUNK_FRAMES: Final = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,12 +129,14 @@ def mimi_config(config: Config) -> MimiConfig:
     return read
 
 
-class Mimi(nn.Module):
+class Mimi(CausalCodec):
     """The codec.
 
     Args:
         config: shape of the weights.
     """
+
+    chunk_frames = (1, 2, 4, 8, 16)
 
     def __init__(self, config: MimiConfig) -> None:
         super().__init__()
@@ -170,22 +170,12 @@ class Mimi(nn.Module):
             *self.decoder.states,
         )
 
-    def codec_spec(self, *, max_batch: int = 16) -> CodecSpec:
-        """The codec's side of a spec: one frame sounds at once, no context is passed again."""
-        return CodecSpec(chunk_frames=CHUNK_FRAMES, state=self.states, max_batch=max_batch)
-
-    def decode(self, frames: Tensor, n_valid: Tensor, state: dict[str, Tensor]) -> Decoded:
-        """One chunk of each stream; see `models.base.SpeechModel.decode`.
-
-        Only a last chunk has fewer frames than it could hold, and what is remembered after it is
-        not used.
-        """
-        memory = Memory(state)
+    def pcm(self, frames: Tensor, memory: Memory) -> Tensor:
+        """See `CausalCodec.pcm`."""
         x = self.upsample(self.quantizer.decode(frames), memory)
         x = self.decoder_transformer(x.transpose(1, 2), memory).transpose(1, 2)
-        pcm = self.decoder(x, memory)[:, 0]
-        memory.advance(frames.shape[1])
-        return as_decoded(pcm, n_valid * self.samples_per_frame, memory)
+        pcm: Tensor = self.decoder(x, memory)[:, 0]
+        return pcm
 
     def encode(self, pcm: Tensor) -> Tensor:
         """Codes `(B, T, Q)` of whole signals `(B, n)`; the last frame is padded with silence."""

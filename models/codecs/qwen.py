@@ -14,26 +14,24 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from models.base import Decoded
 from models.checkpoint import Config
 from models.codecs.causal import (
     CLOCK,
+    CausalCodec,
     CausalConv,
     CausalUpsample,
     Memory,
     WindowAttention,
     WindowLayer,
     WindowTransformer,
-    as_decoded,
     codebook,
 )
 from models.errors import WeightError
 from models.layers.mlp import SwiGLU
 from models.layers.norm import RMSNorm
-from models.spec import CodecSpec, StateSpec
+from models.spec import StateSpec
 from models.weights import load_weights
 
-CHUNK_FRAMES: Final = (1, 2, 4, 8, 12, 24)
 DILATIONS: Final = (1, 3, 9)
 N_SEMANTIC: Final = 1
 
@@ -113,12 +111,14 @@ def qwen_codec_config(config: Config) -> QwenCodecConfig:
     return read
 
 
-class QwenCodec(nn.Module):
+class QwenCodec(CausalCodec):
     """The decoder of the codec.
 
     Args:
         config: shape of the weights.
     """
+
+    chunk_frames = (1, 2, 4, 8, 12, 24)
 
     def __init__(self, config: QwenCodecConfig) -> None:
         super().__init__()
@@ -145,24 +145,14 @@ class QwenCodec(nn.Module):
             *self.decoder.states,
         )
 
-    def codec_spec(self, *, max_batch: int = 16) -> CodecSpec:
-        """The codec's side of a spec: one frame sounds at once, no context is passed again."""
-        return CodecSpec(chunk_frames=CHUNK_FRAMES, state=self.states, max_batch=max_batch)
-
-    def decode(self, frames: Tensor, n_valid: Tensor, state: dict[str, Tensor]) -> Decoded:
-        """One chunk of each stream; see `models.base.SpeechModel.decode`.
-
-        Only a last chunk has fewer frames than it could hold, and what is remembered after it is
-        not used.
-        """
-        memory = Memory(state)
+    def pcm(self, frames: Tensor, memory: Memory) -> Tensor:
+        """See `CausalCodec.pcm`."""
         x = self.pre_conv(self.quantizer(frames), memory)
         x = self.pre_transformer(x.transpose(1, 2), memory).transpose(1, 2)
         for layer in self.upsample:
             x = layer(x, memory)
-        pcm = self.decoder(x, memory)[:, 0]
-        memory.advance(frames.shape[1])
-        return as_decoded(pcm, n_valid * self.samples_per_frame, memory)
+        pcm: Tensor = self.decoder(x, memory)[:, 0]
+        return pcm
 
 
 class SnakeBeta(nn.Module):

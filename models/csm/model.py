@@ -14,11 +14,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
+from models.checkpoint import Taker
 from models.codecs.mimi import Mimi, load_mimi
 from models.csm import prompt
 from models.csm.config import FACTS, CsmConfig, is_csm, model_spec, read_csm_config
 from models.csm.weights import read_weights
-from models.errors import WeightError
 from models.hugging_face import depth_step, load_decoder, make_decoder, read_tokenizer
 from models.module import ModelModule
 from models.spec import ModelSpec, PlanRequest
@@ -42,12 +42,6 @@ class CsmModel(ModelModule):
     Raises:
         WeightError: keys are missing, unexpected or misshapen.
     """
-
-    text_table: Tensor
-    code_table: Tensor
-    head: Tensor
-    projector: Tensor
-    depth_heads: Tensor
 
     def __init__(
         self, config: CsmConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor], mimi: Mimi
@@ -75,22 +69,13 @@ class CsmModel(ModelModule):
         of_depth = weights.pop(f"{DEPTH}embed_tokens.weight", None)
         if of_depth is not None:
             weights.setdefault(CODE_TABLE, of_depth)
-        for name, key, shape in (
-            ("text_table", "embed_text_tokens.weight", (config.n_text_ids, hidden)),
-            ("code_table", CODE_TABLE, (n_codebooks * n_ids, hidden)),
-            ("head", "lm_head.weight", (n_ids, hidden)),
-            ("projector", f"{DEPTH}inputs_embeds_projector.weight", (inner, hidden)),
-            (
-                "depth_heads",
-                "depth_decoder.codebooks_head.weight",
-                (n_codebooks - 1, inner, n_ids),
-            ),
-        ):
-            tensor = weights.pop(key, None)
-            if tensor is None or tuple(tensor.shape) != shape:
-                found = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
-                raise WeightError(f"the checkpoint's {key} {found}, expected {shape}")
-            self.register_buffer(name, tensor.float())
+        take = Taker(weights, "the checkpoint")
+        self.text_table = take("embed_text_tokens.weight", config.n_text_ids, hidden)
+        self.code_table = take(CODE_TABLE, n_codebooks * n_ids, hidden)
+        self.head = take("lm_head.weight", n_ids, hidden)
+        self.projector = take(f"{DEPTH}inputs_embeds_projector.weight", inner, hidden)
+        heads = "depth_decoder.codebooks_head.weight"
+        self.depth_heads = take(heads, n_codebooks - 1, inner, n_ids)
 
     @torch.inference_mode()
     def plan(self, request: PlanRequest) -> PromptPlan:

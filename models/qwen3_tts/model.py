@@ -14,9 +14,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
-from models.checkpoint import read_safetensors
+from models.checkpoint import Taker, read_safetensors
 from models.codecs.qwen import QwenCodec, load_qwen_codec
-from models.errors import WeightError
 from models.hugging_face import depth_step, load_decoder, make_decoder, read_tokenizer
 from models.module import ModelModule
 from models.qwen3_tts import prompt
@@ -78,7 +77,7 @@ class QwenTtsModel(ModelModule):
         config = self.config
         hidden, inner = config.talker.backbone.hidden, config.predictor.backbone.hidden
         n_first, n_codes, width = config.talker.n_ids, config.predictor.n_ids, config.text_hidden
-        take = _Taker(weights)
+        take = Taker(weights, "model.safetensors")
         self.text_table = take(f"{TALKER}text_embedding.weight", config.n_text_ids, width)
         self.text_in = take.linear("talker.text_projection.linear_fc1", width, width)
         self.text_out = take.linear("talker.text_projection.linear_fc2", width, hidden)
@@ -185,30 +184,6 @@ class QwenTtsModel(ModelModule):
     ) -> Decoded:
         """See `models.codecs.qwen.QwenCodec.decode`."""
         return self.codec.decode(frames, n_valid, state)
-
-
-class _Taker:
-    """Takes tensors out of a checkpoint, each of the shape that it must have.
-
-    Raises:
-        WeightError: a tensor is missing or of another shape.
-    """
-
-    def __init__(self, weights: dict[str, Tensor]) -> None:
-        self._weights = weights
-
-    def __call__(self, key: str, *shape: int) -> nn.Parameter:
-        tensor = self._weights.pop(key, None)
-        if tensor is None or tuple(tensor.shape) != shape:
-            found = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
-            raise WeightError(f"model.safetensors: {key} {found}, expected {shape}")
-        return nn.Parameter(tensor.float(), requires_grad=False)
-
-    def linear(self, stem: str, n_in: int, n_out: int) -> nn.Linear:
-        """A layer with a bias."""
-        layer = nn.Linear(n_in, n_out, device="meta")
-        layer.weight, layer.bias = self(f"{stem}.weight", n_out, n_in), self(f"{stem}.bias", n_out)
-        return layer
 
 
 def _where(is_there: Tensor, rows: Tensor) -> Tensor:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.base import Attention, Decoded, DepthCache
+from models.base import Attention, Decoded
 from models.errors import PlanError
 from models.layers.transformer import Decoder
+from models.module import ModelModule
 from models.options import check_language, check_options, check_voice
 from models.spec import BackboneSpec, ModelSpec, OptionSpec, OptionValue, PlanRequest
 from models.toy.codec import ToyCodec
@@ -48,7 +49,7 @@ FRAMES_OPTION = OptionSpec(
 )
 
 
-class ToyModel(nn.Module):
+class ToyModel(ModelModule):
     """The parts of a `SpeechModel` that do not differ between toys.
 
     Args:
@@ -108,18 +109,6 @@ class ToyModel(nn.Module):
                 logits.append(hidden @ self.outputs[idx].T)
         return logits
 
-    def depth_embed(self, position: int, hidden: Tensor, ids: Tensor | None) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError(f"{self.spec.name} has no depth model")
-
-    def depth_step(self, x: Tensor, position: int, cache: DepthCache) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError(f"{self.spec.name} has no depth model")
-
-    def depth_head(self, position: int, hidden: Tensor) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError(f"{self.spec.name} has no depth model")
-
     def decode(
         self,
         frames: Tensor,
@@ -130,10 +119,6 @@ class ToyModel(nn.Module):
     ) -> Decoded:
         """See `models.base.SpeechModel.decode`."""
         return self.codec.decode(frames, n_valid, state, is_first, is_last)
-
-    def extend(self, plan: object, text: str, *, is_final: bool) -> Tensor:
-        """Only models with streamed text are asked."""
-        raise PlanError("text_not_streamed", f"{self.spec.name} takes its text whole", "text")
 
     def detokenize_text(self, ids: Sequence[int]) -> str:
         """UTF-8 text of byte ids; an incomplete last character is held back."""

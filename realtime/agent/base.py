@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol
 
 from engine.types import Pcm
 from models.spec import ModelSpec, OptionValue
+from realtime.errors import printable
 from realtime.playout import PlayoutClock
 
 HEARD_RATE_HZ: Final = 16_000
@@ -28,6 +29,18 @@ FRAME_SAMPLES: Final = 512
 def main_language(tag: str) -> str:
     """The main part of a language tag: `en-GB` and `EN` are `en`."""
     return tag.casefold().replace("_", "-").partition("-")[0]
+
+
+def why_unheard(tag: str, languages: tuple[str, ...]) -> str:
+    """Why speech in this language cannot be transcribed; empty where it can.
+
+    Args:
+        tag: of the language.
+        languages: main parts of what is heard; empty: all.
+    """
+    if not languages or main_language(tag) in languages:
+        return ""
+    return f"speech in {printable(tag)!r} is not understood; known: {', '.join(languages[:12])}"
 
 
 Role = Literal["system", "user", "assistant"]

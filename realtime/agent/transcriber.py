@@ -22,9 +22,9 @@ from realtime.agent.base import (
     TranscriptEvent,
     Transcription,
     main_language,
+    why_unheard,
 )
 from realtime.agent.errors import StageError
-from realtime.errors import printable
 
 logger = logging.getLogger(__name__)
 
@@ -210,12 +210,9 @@ def check_spoken(language: str | None, languages: tuple[str, ...]) -> str | None
     """
     if language is None:
         return languages[0] if len(languages) == 1 else None
-    main = main_language(language)
-    if languages and main not in languages:
-        known = ", ".join(languages[:12])
-        message = f"speech in {printable(language)!r} is not understood; known: {known}"
-        raise StageError("unsupported_language", message)
-    return main
+    if fault := why_unheard(language, languages):
+        raise StageError("unsupported_language", fault)
+    return main_language(language)
 
 
 def _failed(code: str, message: str, retry_after_s: float | None = None) -> StageFailed:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from realtime.agent.base import Agent, main_language
+from realtime.agent.base import Agent, why_unheard
 from realtime.conversation.conversing import Conversing
 from realtime.conversation.protocol import (
     AnswerCreate,
@@ -24,7 +24,7 @@ from realtime.conversation.settings import (
     merge_conversation,
     merge_kept,
 )
-from realtime.errors import ProtocolError, printable
+from realtime.errors import ProtocolError
 from realtime.gateway import Gateway
 from realtime.settings import SpeechSettings
 
@@ -105,10 +105,8 @@ class SettingsInForce:
 
 def _check_transcription(wanted: Transcribing | None, languages: tuple[str, ...]) -> None:
     """Found here, not turn by turn. `languages`: empty takes any. Raises: `ProtocolError`."""
-    if wanted is None or wanted.language is None or not languages:
+    if wanted is None or wanted.language is None:
         return
-    if main_language(wanted.language) not in languages:
-        known = ", ".join(languages[:12])
-        message = f"speech in {printable(wanted.language)!r} is not understood; known: {known}"
+    if fault := why_unheard(wanted.language, languages):
         param = "session.audio.input.transcription.language"
-        raise ProtocolError("unsupported_language", message, param=param)
+        raise ProtocolError("unsupported_language", fault, param=param)

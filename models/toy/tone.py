@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
+from models.base import Advance, Attention, Decoded, PromptPlan, TextFeed
 from models.errors import PlanError
+from models.module import ModelModule
 from models.spec import (
     BackboneSpec,
     CodecSpec,
@@ -95,10 +96,11 @@ SPEC = ModelSpec(
 )
 
 
-class ToneToy:
+class ToneToy(ModelModule):
     """A model without weights: the prompt is one row, and each row repeats the voice's pitch."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.spec = SPEC
 
     def plan(self, request: PlanRequest) -> PromptPlan:
@@ -117,10 +119,6 @@ class ToneToy:
             state=state,
             max_frames=frame_limit(SPEC, request, 1),
         )
-
-    def extend(self, plan: PromptPlan, text: str, *, is_final: bool) -> Tensor:
-        """The text comes whole."""
-        raise PlanError("text_not_streamed", f"{SPEC.name} takes its text whole", "text")
 
     def detokenize_text(self, ids: Sequence[int]) -> str:
         """It gives no text."""
@@ -143,18 +141,6 @@ class ToneToy:
         only = torch.where(state[:, ROW] >= state[:, WANTED], EOS, state[:, PITCH]).unsqueeze(1)
         ids = torch.arange(PITCH_HIGH, device=state.device)
         return [mask_logits(logits[0], ids == only)]
-
-    def depth_embed(self, position: int, hidden: Tensor, ids: Tensor | None) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError(f"{SPEC.name} has no depth model")
-
-    def depth_step(self, x: Tensor, position: int, cache: DepthCache) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError(f"{SPEC.name} has no depth model")
-
-    def depth_head(self, position: int, hidden: Tensor) -> Tensor:
-        """Only models with a depth spec are asked."""
-        raise NotImplementedError(f"{SPEC.name} has no depth model")
 
     def advance(self, state: Tensor, ids: Tensor, feed: TextFeed) -> Advance:
         """Each row is a frame, but the end mark."""

@@ -48,8 +48,8 @@ class SessionEndError(Exception):
         self.reason = reason
 
 
-class SocketHandler(Protocol):
-    """What a session does with its socket."""
+class MessageReader(Protocol):
+    """Reads what a client sends, in its wire form."""
 
     def on_text(self, message: str) -> None:
         """A text message came."""
@@ -58,6 +58,10 @@ class SocketHandler(Protocol):
     def on_bytes(self, message: bytes) -> None:
         """A binary message came."""
         ...
+
+
+class SocketHandler(Protocol):
+    """What a session says of its work, and is told of its socket."""
 
     def on_paused(self, is_paused: bool) -> None:
         """The client reads too slowly, or does so no more."""
@@ -81,7 +85,8 @@ class SocketLink:
         name: of the session, for logs and tasks.
         socket: accepted.
         gateway: what sessions share.
-        handler: of its messages.
+        reader: of its messages.
+        handler: the session that is served.
         form: that messages to the client take.
         may_be_silent: a client that sends nothing is not sent away.
         lasts_s: longest time that it is served.
@@ -93,6 +98,7 @@ class SocketLink:
         name: str,
         socket: WebSocket,
         gateway: Gateway,
+        reader: MessageReader,
         handler: SocketHandler,
         form: WireForm | None = None,
         *,
@@ -105,6 +111,7 @@ class SocketLink:
         self._gateway = gateway
         self._config = gateway.config
         self._clock = gateway.clock
+        self._reader = reader
         self._handler = handler
         self.queue = SendQueue(gateway.config.send, self._set_paused)
         self.outlet = Outlet(self.queue, gateway.metrics, form or ParleyForm())
@@ -166,11 +173,11 @@ class SocketLink:
             text = message.get("text")
             if text is not None:
                 self._check_size(len(text))
-                self._handler.on_text(text)
+                self._reader.on_text(text)
             else:
                 payload = message.get("bytes") or b""
                 self._check_size(len(payload))
-                self._handler.on_bytes(payload)
+                self._reader.on_bytes(payload)
             n_messages += 1
             if n_messages % FAIR_MESSAGES == 0:
                 await asyncio.sleep(0)

@@ -64,7 +64,7 @@ from realtime.errors import ProtocolError, printable
 from realtime.events import OutputAudioPlayout, ResponseCancel
 from realtime.frames import AudioCodec
 from realtime.gateway import Gateway
-from realtime.socket_link import SocketHandler, SocketLink
+from realtime.socket_link import MessageReader, SocketLink
 
 TICK_S: Final = 0.05
 MAX_TRANSCRIBING: Final = 8
@@ -80,7 +80,7 @@ class ConversationSession:
         socket: accepted.
         gateway: what sessions share.
         conversing: who answers and what hears.
-        handler: the lane's: gives what comes to `put` and `put_audio`.
+        reader: the lane's: gives what comes to `put` and `put_audio`.
         manners: of the lane.
     """
 
@@ -89,7 +89,7 @@ class ConversationSession:
         socket: WebSocket,
         gateway: Gateway,
         conversing: Conversing,
-        handler: SocketHandler,
+        reader: MessageReader,
         manners: Manners,
     ) -> None:
         self.session_id = f"sess_{secrets.token_hex(8)}"
@@ -97,7 +97,8 @@ class ConversationSession:
             self.session_id,
             socket,
             gateway,
-            handler,
+            reader,
+            self,
             manners.form,
             may_be_silent=manners.may_be_silent,
             lasts_s=gateway.config.max_session_s,

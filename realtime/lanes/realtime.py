@@ -76,20 +76,6 @@ class ParleyLane:
         except ProtocolError as fault:
             self._outlet.error(fault)
 
-    def on_paused(self, is_paused: bool) -> None:
-        """The client reads too slowly, or does so no more."""
-        self._session.on_paused(is_paused)
-
-    @property
-    def has_work(self) -> bool:
-        """Whether an answer is being made."""
-        return self._session.has_work
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether nobody speaks and nothing is being made."""
-        return self._session.is_waiting
-
 
 def _parse(message: str) -> ConversationClientEvent:
     return parse_event(message, CONVERSATION_CLIENT_EVENTS)

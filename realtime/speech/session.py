@@ -60,7 +60,7 @@ class SpeechSession:
         self._gateway = gateway
         self._config = gateway.config
         self._link = SocketLink(
-            self.session_id, socket, gateway, self, lasts_s=gateway.config.max_session_s
+            self.session_id, socket, gateway, self, self, lasts_s=gateway.config.max_session_s
         )
         self._outlet = self._link.outlet
         self._settings = SpeechSettings(model=next(iter(gateway.speaking)))

@@ -60,20 +60,6 @@ class OpenAiLane:
         fault = f"a binary message of {len(message)} bytes; events are JSON in text messages"
         self._outlet.error(ProtocolError("invalid_event", fault))
 
-    def on_paused(self, is_paused: bool) -> None:
-        """The client reads too slowly, or does so no more."""
-        self._session.on_paused(is_paused)
-
-    @property
-    def has_work(self) -> bool:
-        """Whether an answer is being made."""
-        return self._session.has_work
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether nobody speaks and nothing is being made."""
-        return self._session.is_waiting
-
     def _parse(self, message: str) -> ConversationClientEvent:
         event = parse_event(message, OPENAI_CLIENT_EVENTS)
         try:

@@ -77,11 +77,6 @@ class Viability:
     n_chunks: int
     n_on_time: int
 
-    @property
-    def is_viable(self) -> bool:
-        """Whether every chunk was on time."""
-        return self.n_on_time == self.n_chunks
-
 
 def viability(arrivals: Sequence[Arrival]) -> Viability:
     """Chunk i >= 1 is on time iff the audio before it lasts longer than it took to come.

@@ -29,7 +29,6 @@ class VirtualEngine:
 
     Attributes:
         now_s: virtual clock.
-        busy_s: seconds in which the device worked.
         n_steps: steps that did something.
         streams: those that are being served.
     """
@@ -43,7 +42,6 @@ class VirtualEngine:
         self._leaving: list[tuple[float, StreamId]] = []
         self.streams: dict[StreamId, Stream] = {}
         self.now_s = 0.0
-        self.busy_s = 0.0
         self.n_steps = 0
 
     def run(self, arrivals: Sequence[Arrival], until_s: float = math.inf) -> list[Listener]:
@@ -131,7 +129,6 @@ class VirtualEngine:
             )
         )
         self.now_s += total_s
-        self.busy_s += total_s
         self.n_steps += 1
         for work in plan.chunks:
             self._publish(self.streams[work.stream_id], work)

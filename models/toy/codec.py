@@ -50,7 +50,6 @@ class ToyCodec(nn.Module):
         assert spec.lookahead_frames in (0, 1), "the toys look ahead by one frame at most"
         self.spec = spec
         self.samples_per_frame = frame.samples_per_frame
-        self.state_names = {part.name for part in spec.state}
 
     def decode(
         self,

@@ -138,11 +138,6 @@ class TurnMachine:
         return self._heard
 
     @property
-    def is_user_speaking(self) -> bool:
-        """Whether the user's turn is under way."""
-        return self._is_user_speaking
-
-    @property
     def is_idle(self) -> bool:
         """Whether nothing is said, made, played or waited for."""
         is_quiet = self._active is None and self._heard is None

@@ -75,7 +75,6 @@ class SpeechResponse:
         self.response_id = response_id
         self.number = number
         self.is_done = False
-        self.is_text_ended = False
         self.n_characters = 0
         self._metadata = metadata
         self._outlet = outlet
@@ -129,7 +128,6 @@ class SpeechResponse:
 
     def end(self) -> None:
         """No more text."""
-        self.is_text_ended = True
         if not self.is_done:
             self._speaker.end()
 

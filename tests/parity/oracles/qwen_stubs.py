@@ -1,8 +1,6 @@
 """Empty stand-ins for sound libraries that `qwen-tts` imports and its models do not use."""
 
-import sys
-import types
-from importlib.machinery import ModuleSpec
+from stubs import stub_libraries
 
 NAMES = (
     "accelerate",
@@ -17,20 +15,6 @@ NAMES = (
 )
 
 
-class Nothing(types.ModuleType):
-    """A module in which every name is None."""
-
-    def __getattr__(self, name: str) -> None:
-        if name.startswith("__"):
-            raise AttributeError(name)
-
-
 def stub_sound_libraries() -> None:
     """Call before the first import of `qwen_tts`."""
-    for name in NAMES:
-        module = sys.modules[name] = Nothing(name)
-        module.__spec__ = ModuleSpec(name, None)
-        module.__path__ = []
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, module)
+    stub_libraries(NAMES)

@@ -34,6 +34,8 @@ RATES_HZ = {"zonos": 44_100}
 SAMPLES_PER_FRAME = {"orpheus": 2048, "csm": 1920, "qwen3-tts": 1920, "zonos": 512}
 PATIENCE_S = 60.0
 SECONDS = 3.0
+SEED = 1
+"""A random model may draw the end of its speech at any row: with a seed, always or never."""
 
 
 @pytest.fixture(scope="module", params=list(FAMILIES))
@@ -73,18 +75,22 @@ def test_spoken_text_comes_as_opus_with_every_sample(url, family):
         async with SpeechClient(url) as client:
             speech = await client.speak(
                 "Hello there, how do you do?",
-                overrides=ResponsePatch(options={"max_seconds": SECONDS}),
+                overrides=ResponsePatch(options={"max_seconds": SECONDS, "seed": SEED}),
             )
             pcm = np.concatenate([block async for block in speech])
             return pcm, speech.result
 
     pcm, result = asyncio.run(asyncio.wait_for(speak(), PATIENCE_S))
-    assert result.response.status == "incomplete", "a random model speaks until its limit"
     usage = result.response.usage
     assert usage is not None
     n_samples = usage.n_frames * SAMPLES_PER_FRAME[family]
     rate_hz = RATES_HZ.get(family, 24_000)
-    assert SECONDS - 0.1 < n_samples / rate_hz <= SECONDS
+    if result.response.status == "completed":
+        # NOTE: the rounding of another CPU may lead a seed to an end that it has not here.
+        assert 0 < n_samples / rate_hz < SECONDS
+    else:
+        assert result.response.status == "incomplete", "a random model speaks until its limit"
+        assert SECONDS - 0.1 < n_samples / rate_hz <= SECONDS
     # A converted rate may round the last sample either way.
     assert abs(usage.n_samples - n_samples * result.sample_rate_hz / rate_hz) <= 1
     assert len(pcm) == usage.n_samples
@@ -94,7 +100,10 @@ def test_spoken_text_comes_as_opus_with_every_sample(url, family):
 def test_a_cancel_frees_everything(url):
     async def cancel():
         async with SpeechClient(url) as client:
-            speech = await client.speak("Hello there, how do you do? " * 4)
+            speech = await client.speak(
+                "Hello there, how do you do? " * 4,
+                overrides=ResponsePatch(options={"seed": SEED}),
+            )
             async for _ in speech:
                 await speech.cancel()
             return speech.result

@@ -1,4 +1,4 @@
-"""Published checkpoints from disk: `config.json`, sharded safetensors, `.bin` and `.pth` files.
+"""Published checkpoints from disk: `config.json` or YAML, safetensors, `.bin` and `.pth` files.
 
 Numbers come from the checkpoint's own files; one that is absent or of another kind is a
 `WeightError` that names its key. torch files are read with `weights_only`: they can hold no code.
@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+import yaml
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from models.errors import WeightError
+
+try:
+    from yaml import CSafeLoader as YamlLoader
+except ImportError:  # a build without libyaml: the same, ten times as slow
+    from yaml import SafeLoader as YamlLoader
 
 REMEDY: Final = "fetch the checkpoint's files again"
 SAFETENSORS: Final = "model.safetensors"
@@ -25,7 +31,7 @@ INDEX: Final = "model.safetensors.index.json"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The numbers of a JSON file, each checked when it is asked for.
+    """The numbers of a JSON or YAML file, each checked when it is asked for.
 
     Args:
         values: the object.
@@ -116,6 +122,21 @@ def read_config(path: Path) -> Config:
     return Config(values, path.name)
 
 
+def read_yaml(path: Path) -> Config:
+    """A YAML mapping of plain values, as ESPnet writes them. Raises: `WeightError`."""
+    try:
+        # A safe loader: plain values, no objects.
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=YamlLoader)
+    except FileNotFoundError:
+        raise WeightError(f"{path} is missing; {REMEDY}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = str(error).splitlines()[0]
+        raise WeightError(f"{path} cannot be read ({reason}); {REMEDY}") from None
+    if not isinstance(values, dict):
+        raise WeightError(f"{path} holds no YAML mapping; {REMEDY}")
+    return Config(values, path.name)
+
+
 def read_safetensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder with one file or an index of shards; memory-mapped, on the CPU.
 
@@ -144,7 +165,9 @@ def read_safetensors_index(folder: Path, name: str) -> dict[str, Tensor]:
 
 
 def read_torch_file(path: Path) -> dict[str, Tensor]:
-    """A flat state dict of a `.bin`, `.pt` or `.pth` file; memory-mapped, on the CPU.
+    """A state dict of a `.bin`, `.pt` or `.pth` file; memory-mapped, on the CPU.
+
+    It is the file's whole content, or lies under `module` (DeepSpeed).
 
     Raises:
         WeightError: missing, damaged, with something else than tensors in it.
@@ -157,6 +180,8 @@ def read_torch_file(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise WeightError(f"{path} cannot be read as weights ({reason}); {REMEDY}") from error
+    if isinstance(held, dict) and isinstance(held.get("module"), dict):
+        held = held["module"]
     if not isinstance(held, dict) or not all(isinstance(one, Tensor) for one in held.values()):
         raise WeightError(f"{path} holds no plain state dict; {REMEDY}")
     return held

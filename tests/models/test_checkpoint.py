@@ -16,6 +16,7 @@ from models.checkpoint import (
     read_config,
     read_safetensors,
     read_torch_file,
+    read_yaml,
 )
 from models.errors import WeightError
 
@@ -153,3 +154,38 @@ def test_weight_norms_are_folded_as_torch_computes_them(make, layer):
 def test_half_a_weight_norm_is_named():
     with pytest.raises(WeightError, match=r"a\.weight_g stands without a\.weight_v"):
         fold_weight_norm({"a.weight_g": torch.ones(2, 1, 1)})
+
+
+def test_yaml_is_read_as_plain_values(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("model: dpo\nlist:\n- a\n- '<pad>'\nconf:\n  n: 3\n  is: true\n")
+    config = read_yaml(path)
+    assert config.text("model") == "dpo"
+    assert config.part("conf").integer("n") == 3
+    with pytest.raises(WeightError, match=r"config\.yaml does not state conf\.m"):
+        config.part("conf").integer("m")
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (None, "is missing"),
+        ("a: [1", "cannot be read"),
+        ("- a", "holds no YAML mapping"),
+        ("a: !!python/object/apply:os.getcwd []", "cannot be read"),
+    ],
+)
+def test_yaml_that_is_none_or_holds_objects_is_refused(tmp_path, content, shown):
+    path = tmp_path / "config.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(WeightError, match=shown):
+        read_yaml(path)
+
+
+def test_a_state_dict_may_lie_under_module(tmp_path):
+    torch.save({"module": {"a.weight": torch.ones(2)}}, tmp_path / "model.pth")
+    assert list(read_torch_file(tmp_path / "model.pth")) == ["a.weight"]
+    torch.save({"module": {"a.weight": torch.ones(2), "step": 3}}, tmp_path / "other.pth")
+    with pytest.raises(WeightError, match="no plain state dict"):
+        read_torch_file(tmp_path / "other.pth")

@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -30,6 +31,7 @@ from models.base import PromptPlan, TextFeed
 from models.codecs.snac import Snac, SnacConfig
 from models.hugging_face import LlamaConfig
 from models.layers.conv import Span
+from models.layers.linear import PackedLinear, linear_of, pack
 from models.orpheus.config import N_SLOTS, SLOT_ORDER, STATE_SIZE, OrpheusConfig, OrpheusIds
 from models.orpheus.model import OrpheusModel
 from models.spec import BackboneSpec
@@ -125,9 +127,9 @@ def our_model(weights: dict[str, Tensor], dtype: torch.dtype) -> OrpheusModel:
         torch.manual_seed(1)
         snac = Snac(SNAC)
     model = EndlessModel(config, Tokenizer(WordLevel({"x": 0}, "x")), weights, snac)
-    for part in (model.decoder, model.table):
+    for part in (model.decoder, model.table, model.head):
         part.to(dtype)
-    model.head.data = model.head.data.to(dtype)
+    pack(model)
     return model
 
 
@@ -262,34 +264,43 @@ def compare(ours: Ours, theirs: Theirs) -> list[Row]:
 
 
 def step_over_products(ours: Ours, dtype: torch.dtype) -> Row:
-    """A decode step of `BATCH` streams against the matrix products in it, in turns."""
+    """A decode step of `BATCH` streams against the matrix products in it, in turns.
+
+    The products alone are measured twice: as torch does them, and with the weights as the engine
+    has them.
+    """
     loop, model = ours.loop, ours.model
     ours.open(BATCH, N_STEPS)
     for _ in range(BATCH):
         loop.step()
     assert loop.stats.n_active == BATCH, f"not all decode: {loop.stats}"
-    x = torch.randn(BATCH, SHAPE.hidden).to(dtype)
-    layers = [layer for layer in model.decoder.modules() if isinstance(layer, torch.nn.Linear)]
-    inputs = [torch.randn(BATCH, layer.in_features).to(dtype) for layer in layers]
+    packed = [layer for layer in model.modules() if isinstance(layer, PackedLinear)]
+    plain = [linear_of(torch.randn(p.out_features, p.in_features, dtype=dtype)) for p in packed]
+    inputs = [torch.randn(BATCH, layer.in_features).to(dtype) for layer in packed]
 
     @torch.inference_mode()
-    def products() -> None:
+    def multiply(layers: Sequence[torch.nn.Module]) -> None:
         for layer, rows in zip(layers, inputs, strict=True):
             layer(rows)
-        _ = x @ model.head.T
 
-    pairs = []
+    rounds = []
     for _ in range(N_STEPS):
         before = loop.metrics.chunk_streams.n
         step_ms = _timed_ms(loop.step)
         # Only steps without a call of the detokenizer are steps of the LM.
         if loop.metrics.chunk_streams.n == before:
-            pairs.append((step_ms, _timed_ms(products)))
+            bare = [_timed_ms(partial(multiply, layers)) for layers in (plain, packed)]
+            rounds.append((step_ms, *bare))
+    step_ms, products_ms, packed_ms = (
+        statistics.median(part) for part in zip(*rounds, strict=True)
+    )
     return {
         "batch": BATCH,
-        "step_ms": statistics.median(step for step, _ in pairs),
-        "products_ms": statistics.median(bare for _, bare in pairs),
-        "ratio": statistics.median(step / bare for step, bare in pairs),
+        "step_ms": step_ms,
+        "products_ms": products_ms,
+        "packed_products_ms": packed_ms,
+        "ratio": statistics.median(step / bare for step, bare, _ in rounds),
+        "packed_ratio": statistics.median(step / bare for step, _, bare in rounds),
     }
 
 

@@ -256,6 +256,7 @@ PARTS: Final = (
             "batch": ("batch", "d"),
             "step_ms": ("step ms", ".1f"),
             "products_ms": ("products ms", ".1f"),
+            "packed_products_ms": ("packed ms", ".1f"),
             "ratio": ("ratio", ".2f"),
         },
     ),

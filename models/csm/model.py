@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
 from models.checkpoint import Taker
@@ -20,6 +20,7 @@ from models.csm import prompt
 from models.csm.config import FACTS, CsmConfig, is_csm, model_spec, read_csm_config
 from models.csm.weights import read_weights
 from models.hugging_face import depth_step, load_decoder, make_decoder, read_tokenizer
+from models.layers.linear import linear_of
 from models.module import ModelModule
 from models.spec import ModelSpec, PlanRequest
 
@@ -72,10 +73,10 @@ class CsmModel(ModelModule):
         take = Taker(weights, "the checkpoint")
         self.text_table = take("embed_text_tokens.weight", config.n_text_ids, hidden)
         self.code_table = take(CODE_TABLE, n_codebooks * n_ids, hidden)
-        self.head = take("lm_head.weight", n_ids, hidden)
-        self.projector = take(f"{DEPTH}inputs_embeds_projector.weight", inner, hidden)
-        heads = "depth_decoder.codebooks_head.weight"
-        self.depth_heads = take(heads, n_codebooks - 1, inner, n_ids)
+        self.head = linear_of(take("lm_head.weight", n_ids, hidden))
+        self.projector = linear_of(take(f"{DEPTH}inputs_embeds_projector.weight", inner, hidden))
+        heads = take("depth_decoder.codebooks_head.weight", n_codebooks - 1, inner, n_ids)
+        self.depth_heads = nn.ModuleList(linear_of(head.T.contiguous()) for head in heads)
 
     @torch.inference_mode()
     def plan(self, request: PlanRequest) -> PromptPlan:
@@ -101,15 +102,17 @@ class CsmModel(ModelModule):
 
     def heads(self, hidden: Tensor) -> list[Tensor]:
         """Logits of the first codebook."""
-        return [hidden @ self.head.T]
+        return [self.head(hidden)]
 
     def depth_embed(self, position: int, hidden: Tensor, ids: Tensor | None) -> Tensor:
         """The hidden state first, then the codes so far, all through one projection."""
         if position == 0:
-            return hidden @ self.projector.T
-        assert ids is not None, "later positions come from an id"
-        x = self.code_table[ids + (position - 1) * self.config.backbone.n_ids]
-        return x @ self.projector.T
+            x = hidden
+        else:
+            assert ids is not None, "later positions come from an id"
+            x = self.code_table[ids + (position - 1) * self.config.backbone.n_ids]
+        projected: Tensor = self.projector(x)
+        return projected
 
     def depth_step(self, x: Tensor, position: int, cache: DepthCache) -> Tensor:
         """See `models.base.SpeechModel.depth_step`."""
@@ -117,7 +120,8 @@ class CsmModel(ModelModule):
 
     def depth_head(self, position: int, hidden: Tensor) -> Tensor:
         """Each position has a head of its own."""
-        return hidden @ self.depth_heads[position - 1]
+        logits: Tensor = self.depth_heads[position - 1](hidden)
+        return logits
 
     def advance(self, state: Tensor, ids: Tensor, feed: TextFeed) -> Advance:
         """Each row is a frame, but the one that ends the speech."""

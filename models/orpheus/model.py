@@ -20,6 +20,7 @@ from models.codecs.snac import Snac, load_snac
 from models.codecs.windowed import decode_window
 from models.errors import WeightError
 from models.hugging_face import load_decoder, make_decoder, read_tokenizer
+from models.layers.linear import linear_of
 from models.module import ModelModule
 from models.orpheus import prompt
 from models.orpheus.config import (
@@ -73,7 +74,7 @@ class OrpheusModel(ModelModule):
         n_ids, hidden = table.shape
         self.table = nn.Embedding(n_ids, hidden, _weight=table.float())
         rows = self.table.weight if head is None else head.float()
-        self.head = nn.Parameter(rows[low:high])
+        self.head = linear_of(rows[low:high])
         self.requires_grad_(False)
 
     def plan(self, request: PlanRequest) -> PromptPlan:
@@ -92,7 +93,7 @@ class OrpheusModel(ModelModule):
 
     def heads(self, hidden: Tensor) -> list[Tensor]:
         """Logits of the stop id and the codes; the text ids of the head are never computed."""
-        return [hidden @ self.head.T]
+        return [self.head(hidden)]
 
     def constrain(self, state: Tensor, logits: list[Tensor], feed: TextFeed) -> list[Tensor]:
         """Only codes of the row's slot, or the stop id."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from models.base import Attention
+from models.layers.linear import linear_of
 from models.layers.transformer import Decoder
 from models.pico.config import PicoConfig
 from models.pico.facts import backbone_spec
@@ -29,7 +30,6 @@ class Backbone(nn.Module):
 
     table: Tensor
     column_starts: Tensor
-    head: Tensor
 
     def __init__(self, config: PicoConfig, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Backbone(nn.Module):
         self.decoder.load_state_dict(_decoder_weights(config, weights))
         heads = [weights["ahead.weight"]]
         heads += [weights[f"heads.{i}.weight"] for i in range(config.n_books)]
-        self.register_buffer("head", torch.cat(heads))
+        self.head = linear_of(torch.cat(heads))
         self.head_sizes = [len(head) for head in heads]
 
     def embed(self, ids: Tensor, phase: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Backbone(nn.Module):
 
     def heads(self, hidden: Tensor) -> list[Tensor]:
         """Logits of the advance and of each book from `hidden` (B, H)."""
-        return list(torch.split(nn.functional.linear(hidden, self.head), self.head_sizes, dim=1))
+        return list(torch.split(self.head(hidden), self.head_sizes, dim=1))
 
 
 def _decoder_weights(config: PicoConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -13,21 +13,27 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from models.audio.reference import REFERENCE_AUDIO, read_reference, reference_words
 from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
 from models.checkpoint import Taker, read_safetensors
 from models.codecs.qwen import QwenCodec, load_qwen_codec
+from models.errors import PlanError
 from models.hugging_face import depth_step, load_decoder, make_decoder, read_tokenizer
+from models.layers.linear import linear_of
 from models.module import ModelModule
+from models.options import check_options
 from models.qwen3_tts import prompt
 from models.qwen3_tts.config import (
     CODEC_FOLDER,
     FACTS,
+    IS_TOLD,
     STEP,
     QwenTtsConfig,
     is_qwen3_tts,
     model_spec,
     read_qwen3_tts_config,
 )
+from models.qwen3_tts.voice import VoiceEncoder
 from models.spec import ModelSpec, PlanRequest
 
 __all__ = ["FACTS", "QwenTtsModel", "is_in", "load", "read_spec"]
@@ -46,6 +52,7 @@ class QwenTtsModel(ModelModule):
         tokenizer: of its text.
         weights: of the LM, by the checkpoint's keys.
         codec: the detokenizer.
+        voices: what Base checkpoints hear recordings with.
 
     Raises:
         WeightError: keys are missing, unexpected or misshapen.
@@ -57,12 +64,14 @@ class QwenTtsModel(ModelModule):
         tokenizer: Tokenizer,
         weights: Mapping[str, Tensor],
         codec: QwenCodec,
+        voices: VoiceEncoder | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.spec = model_spec(config, codec.codec_spec())
         self.tokenizer = tokenizer
         self.codec = codec
+        self.voices = voices
         left = dict(weights)
         self._take_tables(left)
         self.decoder = make_decoder(config.talker)
@@ -82,22 +91,46 @@ class QwenTtsModel(ModelModule):
         self.text_in = take.linear("talker.text_projection.linear_fc1", width, width)
         self.text_out = take.linear("talker.text_projection.linear_fc2", width, hidden)
         self.first_table = take(f"{TALKER}codec_embedding.weight", n_first, hidden)
-        self.first_head = take("talker.codec_head.weight", n_first, hidden)
+        self.first_head = linear_of(take("talker.codec_head.weight", n_first, hidden))
         others = range(config.n_codebooks - 1)
         tables: list[Tensor] = [
             take(f"{PREDICTOR}codec_embedding.{n}.weight", n_codes, hidden) for n in others
         ]
         self.other_tables = nn.Parameter(torch.stack(tables))
         stem = "talker.code_predictor"
-        heads: list[Tensor] = [take(f"{stem}.lm_head.{n}.weight", n_codes, inner) for n in others]
-        self.other_heads = nn.Parameter(torch.stack(heads))
+        self.other_heads = nn.ModuleList(
+            linear_of(take(f"{stem}.lm_head.{n}.weight", n_codes, inner)) for n in others
+        )
         self.to_predictor: nn.Module = nn.Identity()
         if hidden != inner:
             self.to_predictor = take.linear(f"{stem}.small_to_mtp_projection", hidden, inner)
 
+    @torch.inference_mode()
     def plan(self, request: PlanRequest) -> PromptPlan:
-        """Make the prompt. Raises: `PlanError`, see `models.qwen3_tts.prompt.plan`."""
-        return prompt.plan(request, self.spec, self.config, self.tokenizer)
+        """Make the prompt. Worker thread.
+
+        Raises:
+            PlanError: see `models.qwen3_tts.prompt.plan`, `models.audio.reference.read_reference`;
+                `missing_audio` (a Base checkpoint without a voice), `invalid_reference` (another
+                one with a voice, words without a voice).
+        """
+        return prompt.plan(request, self.spec, self.config, self.tokenizer, self._heard(request))
+
+    def _heard(self, request: PlanRequest) -> prompt.Heard | None:
+        if self.voices is None:
+            if request.audio is not None:
+                message = "this checkpoint has voices of its own; a Base checkpoint takes others"
+                raise PlanError("invalid_reference", message, REFERENCE_AUDIO.name)
+            return None
+        options = check_options(self.spec, request.options)
+        reference = read_reference(request, options, self.voices.rate_hz)
+        words = reference_words(options, reference)
+        if reference is None:
+            message = f"this checkpoint speaks with your voices only: give {REFERENCE_AUDIO.name}"
+            raise PlanError("missing_audio", message, REFERENCE_AUDIO.name)
+        voice = self.voices.voice(reference, self.codec, has_words=words is not None)
+        pad = self._projected(self.text_table[self.config.tts_pad].unsqueeze(0))[0].cpu()
+        return prompt.Heard(voice=voice, row=pad + voice.vector, words=words)
 
     def extend(self, plan: PromptPlan, text: str, *, is_final: bool) -> Tensor:
         """Ids of more text."""
@@ -126,7 +159,7 @@ class QwenTtsModel(ModelModule):
 
     def heads(self, hidden: Tensor) -> list[Tensor]:
         """Logits of the first codebook."""
-        return [hidden @ self.first_head.T]
+        return [self.first_head(hidden)]
 
     def constrain(self, state: Tensor, logits: list[Tensor], feed: TextFeed) -> list[Tensor]:
         """No end in the first two rows."""
@@ -153,20 +186,23 @@ class QwenTtsModel(ModelModule):
 
     def depth_head(self, position: int, hidden: Tensor) -> Tensor:
         """Each position has a head of its own."""
-        return hidden @ self.other_heads[position - 1].T
+        logits: Tensor = self.other_heads[position - 1](hidden)
+        return logits
 
     def advance(self, state: Tensor, ids: Tensor, feed: TextFeed) -> Advance:
         """A row is a frame, but the end; it takes the next id of text along, then the marks."""
         config = self.config
         step = state[:, STEP]
         is_end = ids[:, 1] == config.marks.eos
-        is_there = step < feed.n_ids
-        at = step.clamp(max=feed.ids.shape[1] - 1).unsqueeze(1)
-        after = torch.where(step == feed.n_ids, config.tts_eos, config.tts_pad)
+        # A text whose end stands in the prompt is past it from the first row on.
+        place = step + state[:, IS_TOLD]
+        is_there = place < feed.n_ids
+        at = place.clamp(max=feed.ids.shape[1] - 1).unsqueeze(1)
+        after = torch.where(place == feed.n_ids, config.tts_eos, config.tts_pad)
         text = torch.where(is_there, feed.ids.gather(1, at)[:, 0], after)
         return Advance(
             rows=torch.cat([text.unsqueeze(1), ids[:, 1:]], dim=1),
-            state=torch.stack([state[:, 0], step + 1], dim=1),
+            state=torch.stack([state[:, 0], step + 1, state[:, IS_TOLD]], dim=1),
             frames=ids[:, 1:],
             emits=~is_end,
             text_ids=torch.full_like(step, -1),
@@ -205,6 +241,9 @@ def read_spec(folder: Path) -> ModelSpec:
 def load(folder: Path) -> QwenTtsModel:
     """The model of a checkpoint folder, on the CPU in float32. Raises: `WeightError`."""
     config = read_qwen3_tts_config(folder)
-    source = folder / CODEC_FOLDER
-    codec = load_qwen_codec(config.codec, read_safetensors(source), source=f"{CODEC_FOLDER}/")
-    return QwenTtsModel(config, read_tokenizer(folder), read_safetensors(folder), codec)
+    weights, of_codec = read_safetensors(folder), read_safetensors(folder / CODEC_FOLDER)
+    codec = load_qwen_codec(config.codec, of_codec, source=f"{CODEC_FOLDER}/")
+    voices = None
+    if config.voice is not None:
+        voices = VoiceEncoder(config.voice, weights, of_codec, config.n_codebooks)
+    return QwenTtsModel(config, read_tokenizer(folder), weights, codec, voices)

@@ -274,7 +274,8 @@ def step_over_products(ours: Ours, dtype: torch.dtype) -> Row:
     for _ in range(BATCH):
         loop.step()
     assert loop.stats.n_active == BATCH, f"not all decode: {loop.stats}"
-    packed = [layer for layer in model.modules() if isinstance(layer, PackedLinear)]
+    of_lm = [*model.decoder.modules(), model.head]
+    packed = [layer for layer in of_lm if isinstance(layer, PackedLinear)]
     plain = [linear_of(torch.randn(p.out_features, p.in_features, dtype=dtype)) for p in packed]
     inputs = [torch.randn(BATCH, layer.in_features).to(dtype) for layer in packed]
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.layers.conv import Grid, Span, silence
+from models.layers.linear import linear_of
 
 DILATIONS = (1, 3, 9)
 KERNEL = 7
@@ -39,14 +40,28 @@ class Snake(nn.Module):
 
 
 class Pointwise(nn.Conv1d):
-    """A matrix for each position."""
+    """A matrix for each position. Implements `models.layers.linear.Packable`."""
 
     def __init__(self, n_in: int, n_out: int, *, has_bias: bool = True) -> None:
         super().__init__(n_in, n_out, 1, bias=has_bias)
+        self.rows: nn.Module | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, n_in, 1, n)` to `(B, n_out, 1, n)`."""
-        return functional.conv2d(x, self.weight.unsqueeze(2), self.bias)
+        if self.rows is None:
+            return functional.conv2d(x, self.weight.unsqueeze(2), self.bias)
+        # Positions lie behind one another with their channels, as rows do.
+        out: Tensor = self.rows(x.permute(0, 2, 3, 1))
+        return out.permute(0, 3, 1, 2)
+
+    def as_linear(self) -> nn.Linear | None:
+        """The matrix as a layer over rows; None once it is replaced."""
+        return None if self.rows is not None else linear_of(self.weight.squeeze(2), self.bias)
+
+    def replace_by(self, layer: nn.Module) -> None:
+        """Multiply by `layer` from now on."""
+        self.rows = layer
+        del self.weight, self.bias
 
 
 class EdgeConv(nn.Conv1d):

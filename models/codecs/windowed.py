@@ -77,14 +77,47 @@ def decode_window(
     end = torch.where(is_last, n_after, (n_after - reach).clamp(min=0))
     start = n_before - 2 * reach
     span = Span(start=start, end=torch.where(is_last, n_after, ENDLESS))
-    pcm = network(frames.clamp(min=0), span)
-    n_most = (frames.shape[1] - reach) * width
-    at = ((first - start) * width).unsqueeze(1) + torch.arange(n_most, device=pcm.device)
+    pcm, n_samples = cut(
+        _run(network, frames, span), start, first, end, frames.shape[1] - reach, width
+    )
+    return Decoded(pcm=pcm, n_samples=n_samples, state={CLOCK.name: n_after.unsqueeze(1)})
+
+
+def cut(
+    pcm: Tensor, start: Tensor, first: Tensor, end: Tensor, n_most: int, width: int
+) -> tuple[Tensor, Tensor]:
+    """The frames of a window that a call gives: PCM `(B, n_most * width)`, zeros behind it, counts.
+
+    Args:
+        pcm: `(B, n)` of the window.
+        start: `(B,)` frame at which the window starts.
+        first: `(B,)` frame from which on audio is given.
+        end: `(B,)` frame before which it ends.
+        n_most: frames that a call gives at most.
+        width: samples of a frame.
+    """
+    steps = torch.arange(n_most * width, device=pcm.device)
+    at = ((first - start) * width).unsqueeze(1) + steps
     n_samples = (end - first) * width
     given = pcm.gather(1, at.clamp(max=pcm.shape[1] - 1))
-    is_given = torch.arange(n_most, device=pcm.device) < n_samples.unsqueeze(1)
-    return Decoded(
-        pcm=given.masked_fill(~is_given, 0.0),
-        n_samples=n_samples,
-        state={CLOCK.name: n_after.unsqueeze(1)},
-    )
+    return given.masked_fill(steps >= n_samples.unsqueeze(1), 0.0), n_samples
+
+
+def _run(network: FrameDecoder, frames: Tensor, span: Span) -> Tensor:
+    """PCM `(B, T * samples_per_frame)` of whole windows.
+
+    On a CPU each by itself, without the frames outside of its utterance: one window fits the cache
+    where a batch does not, and the first and the last chunk of a stream are mostly such frames.
+    """
+    codes = frames.clamp(min=0)
+    if codes.device.type != "cpu" or torch.compiler.is_compiling():
+        return network(codes, span)
+    width, n_frames = network.samples_per_frame, codes.shape[1]
+    pcm = codes.new_zeros((len(codes), n_frames * width), dtype=torch.float32)
+    bounds = torch.stack([-span.start, span.end - span.start]).clamp(0, n_frames).tolist()
+    for row, (low, high) in enumerate(zip(*bounds, strict=True)):
+        if low < high:
+            own = slice(row, row + 1)
+            part = Span(start=span.start[own] + low, end=span.end[own])
+            pcm[own, low * width : high * width] = network(codes[own, low:high], part)
+    return pcm

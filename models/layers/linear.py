@@ -9,7 +9,7 @@ thread of a Zen 5 core, a 35,672 x 768 matrix: 1, 4 and 16 rows take 2.6, 3.1 an
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,19 @@ def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     if bias is not None:
         layer.bias = nn.Parameter(bias, requires_grad=False)
     return layer
+
+
+@runtime_checkable
+class Packable(Protocol):
+    """A layer that multiplies rows by a matrix, though it is no linear one by name."""
+
+    def as_linear(self) -> nn.Linear | None:
+        """The matrix as a linear layer; None if it was replaced."""
+        ...
+
+    def replace_by(self, layer: nn.Module) -> None:
+        """Multiply by `layer` from now on, and give the own weight up."""
+        ...
 
 
 class PackedLinear(nn.Module):
@@ -65,15 +78,21 @@ def pack(model: object, smallest: int = SMALLEST) -> int:
 
     Args:
         model: on the CPU, in the precision that it runs in. What is no module has no layers.
-        smallest: matrices with fewer elements stay as they are.
+        smallest: linear layers with fewer elements stay as they are; what else is a matrix gets so
+            many rows that size does not matter.
 
     Returns:
         How many layers were replaced.
     """
-    packed: dict[nn.Module, PackedLinear] = {}
     if not isinstance(model, nn.Module):
         return 0
+    packed: dict[nn.Module, PackedLinear] = {}
     for parent in list(model.modules()):
+        if isinstance(parent, Packable):
+            layer = parent.as_linear()
+            if layer is not None and _is_worth_it(layer, 0):
+                packed[layer] = PackedLinear(layer)
+                parent.replace_by(packed[layer])
         # Not `named_children`, which shows a module of two names under one.
         for name, child in list(parent._modules.items()):
             if type(child) is nn.Linear and _is_worth_it(child, smallest):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models.codecs.snake import Pointwise, as_channels_last
 from models.layers.linear import PackedLinear, linear_of, pack
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
@@ -69,3 +70,17 @@ def test_a_layer_of_a_matrix_shares_its_memory():
     x = torch.randn(2, 5)
     torch.testing.assert_close(layer(x), x @ weight.T + bias)
     assert linear_of(weight).bias is None
+
+
+@torch.inference_mode()
+def test_a_convolution_over_single_positions_is_packed_too():
+    torch.manual_seed(0)
+    model = nn.Sequential(Pointwise(24, 16), Pointwise(16, 8, has_bias=False))
+    x = as_channels_last(torch.randn(2, 24, 40))
+    wanted = model(x)
+    if pack(model) == 0:
+        pytest.skip("this machine has no packed kernel for float32")
+    assert pack(model) == 0, "once is enough"
+    got = model(x)
+    assert got.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=TOLERANCE[torch.float32])

@@ -137,6 +137,7 @@ def _concurrency(axes: Axes, report: RunReport) -> None:
     axes.set(
         title=f"The run at {report.settings.rate_per_s:g}/s: streams at a time", ylabel="streams"
     )
+    axes.yaxis.get_major_locator().set_params(integer=True)
     _finish(axes)
 
 

@@ -97,6 +97,8 @@ def _models(request: Request) -> dict[str, dict[str, Any]]:
 
 
 def _model(name: str, spec: ModelSpec, tasks: Sequence[str]) -> dict[str, Any]:
+    # The frame of a model that only writes is a mere measure of its rows.
+    has_audio = any(phase.feeds_codec for phase in spec.phases)
     return {
         "id": name,
         "object": "model",
@@ -105,8 +107,8 @@ def _model(name: str, spec: ModelSpec, tasks: Sequence[str]) -> dict[str, Any]:
         "tasks": tasks,
         "voices": list(spec.voices),
         "languages": list(spec.languages),
-        "sample_rate_hz": spec.frame.sample_rate_hz,
-        "frame_rate_hz": spec.frame.frame_rate_hz,
+        "sample_rate_hz": spec.frame.sample_rate_hz if has_audio else None,
+        "frame_rate_hz": spec.frame.frame_rate_hz if has_audio else None,
         "takes_streamed_text": spec.text_capacity > 0,
         "options": [_option(option) for option in options_of(spec)],
         "weights_licence": spec.weights_licence,

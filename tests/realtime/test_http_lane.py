@@ -3,7 +3,9 @@
 import json
 from dataclasses import replace
 
+from models.spec import PhaseColumn, PhaseSpec
 from realtime.protocol import SPEECH_PATH
+from tests.fakes import fake_spec
 from tests.realtime.harness import FAST_CONFIG, gateway, http_get, run, web_page
 from tests.realtime.talk_harness import talk
 
@@ -170,5 +172,18 @@ def test_a_dead_engine_is_refused_before_the_upgrade():
             status, headers, error = await upgrade(here)
             assert (status, error["code"]) == (503, "engine_stopped")
             assert "retry-after" in headers
+
+    run(scenario)
+
+
+def test_a_model_that_only_writes_has_no_rates():
+    writing = PhaseSpec(name="text", columns=(PhaseColumn(fill="sampled"),), feeds_text=True)
+
+    async def scenario():
+        for spec, rate_hz in ((fake_spec(), 24_000), (fake_spec(phases=(writing,)), None)):
+            async with gateway(spec=spec) as here:
+                (model,) = json.loads((await here.http("/v1/models"))[2])["data"]
+                assert model["sample_rate_hz"] == rate_hz
+                assert (model["frame_rate_hz"] is None) == (rate_hz is None)
 
     run(scenario)

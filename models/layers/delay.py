@@ -19,7 +19,9 @@ NEVER = 1 << 40
 """Row number of an end that has not come."""
 
 
-def blank_outside(ids: Tensor, row: Tensor, end: Tensor, delays: Tensor, pad_id: int) -> Tensor:
+def blank_outside(
+    ids: Tensor, row: Tensor, end: Tensor, delays: Tensor, pad_id: int | Tensor
+) -> Tensor:
     """`ids` (B, K) with blanks where a column's frame lies before the first or after the last.
 
     Args:
@@ -27,7 +29,7 @@ def blank_outside(ids: Tensor, row: Tensor, end: Tensor, delays: Tensor, pad_id:
         row: `(B,)` number of the row within the audio.
         end: `(B,)` number of frames, or `NEVER`.
         delays: `(K,)` rows.
-        pad_id: the blank.
+        pad_id: the blank, or that of each column `(K,)`.
     """
     frame = row.unsqueeze(1) - delays
     is_blank = (frame < 0) | (frame >= end.unsqueeze(1))

@@ -9,6 +9,7 @@ from engine.errors import EngineConfigError
 from models.spec import CodecSpec, FrameSpec
 
 Policy = Literal["latency", "throughput"]
+AttentionChoice = Literal["auto", "flashinfer", "torch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class EngineConfig:
             the delays of coder and resampler (under 10 ms), and what the event loop is late.
         policy: `latency` keeps deadlines, `throughput` runs the largest batches.
         target_load: share of real time that admission lets the admitted streams use.
+        attention: `flashinfer` for its kernels, `torch` for the reference; `auto` takes the kernels
+            on an NVIDIA GPU where the package is installed and knows the model's shape.
     """
 
     max_streams: int = 16
@@ -49,6 +52,7 @@ class EngineConfig:
     held_s: float = 0.045
     policy: Policy = "latency"
     target_load: float = 0.85
+    attention: AttentionChoice = "auto"
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""

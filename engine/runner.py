@@ -115,13 +115,11 @@ class Runner:
     def decode(self, batch: DecodeBatch) -> Tensor:
         """Run one row of every sequence of the batch; row results `(B, 6)`."""
         host = (
-            batch.sequences,
-            batch.n_before,
             batch.n_before + self._position_shift[batch.sequences],
             batch.sequences % self._n_slots,
         )
-        sequences, n_before, positions, slots = self._upload(np.stack(host))
-        attention = self._attention.plan_decode(sequences, n_before, int(batch.n_before.max()))
+        positions, slots = self._upload(np.stack(host))
+        attention = self._attention.plan_decode(batch.sequences, batch.n_before)
         x = self._model.embed(self.slots.rows[slots], self.slots.state[slots, 0])
         hidden = self._model.backbone(x, positions, attention)
         return self._generate(hidden, batch.rows)

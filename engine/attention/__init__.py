@@ -5,21 +5,45 @@ from __future__ import annotations
 import torch
 
 from engine.attention.base import AttentionBackend
+from engine.attention.flashinfer import FlashInferAttention
+from engine.attention.kernels import build, load_kernels, wants_flashinfer
 from engine.attention.paged import PagedAttention
 from engine.config import EngineConfig
 from engine.sizes import n_sequences, pool_pages
+from models.layers import fused
 from models.spec import ModelSpec
 
 
 def make_attention(
     spec: ModelSpec, config: EngineConfig, device: torch.device, dtype: torch.dtype
 ) -> AttentionBackend:
-    """The backend for this device, with a pool as the settings size it."""
-    return PagedAttention(
+    """The backend for these settings, with a pool as they size it; its kernels are built.
+
+    With FlashInfer, the shared layers use its kernels too from now on.
+
+    Raises:
+        EngineConfigError: the backend that is asked for cannot be had here.
+    """
+    n_pages, n_tables = pool_pages(spec, config), n_sequences(spec, config)
+    if not wants_flashinfer(config.attention, spec.backbone, device, dtype):
+        return PagedAttention(
+            spec.backbone,
+            n_pages=n_pages,
+            page_size=config.page_size,
+            n_sequences=n_tables,
+            device=device,
+            dtype=dtype,
+        )
+    kernels = load_kernels()
+    attention = FlashInferAttention(
         spec.backbone,
-        n_pages=pool_pages(spec, config),
+        n_pages=n_pages,
         page_size=config.page_size,
-        n_sequences=n_sequences(spec, config),
+        n_sequences=n_tables,
         device=device,
         dtype=dtype,
+        kernels=kernels,
     )
+    build(attention, spec.backbone, kernels, device, dtype)
+    fused.switch_on(kernels, device.type)
+    return attention

@@ -1,23 +1,43 @@
 """What the runner asks of an attention backend. Engine thread.
 
-A backend owns the KV pool and the page table of every sequence on the device. A step is planned
-once, outside the model (index tensors from static tables, nothing read back); the planned object is
-what the model calls in every layer. FlashInfer's plan and run fit this cut, and so do graphs: a
-plan writes into buffers, a run reads them.
+A backend owns the KV pool and the page table of every sequence. A step is planned once, outside the
+model, from host arrays: the host knows pages and lengths, so nothing is read back. The planned
+object is what the model calls in every layer. FlashInfer's plan and run fit this cut, and so do
+graphs: a plan writes into buffers, a run reads them.
 
 A *sequence* here is a row of the page table: `slot` for a stream's own rows, `n_slots + slot` for
-its guidance companion.
+its guidance companion. `PADDING` stands for no sequence: a row that only fills a batch up.
+
+What may be captured. `plan_static` is for steps that are captured once and replayed (a CUDA graph,
+or `torch.compile` with static shapes); its promises:
+
+- The planned object of a `key` is made once and is the same ever after. Every tensor that its call
+  reads lies in a buffer of fixed address and shape; planning again with the same key writes into
+  them. So: capture the *call* of the planned object, never `plan_static`; plan before each replay,
+  on the stream that replays.
+- Keys that will come are known before the first stream: one for each batch size and each of
+  `static_widths`. To warm a key, plan that many padding rows with `n_before` of the width minus 1.
+- Plans of different keys share the workspace: run a step before the next is planned on another
+  stream. A plan may wait until the device has taken the buffers of the plan before it with the
+  same key; it never waits for what the device computes.
+- Prefill is not captured: its pieces differ in number and length from step to step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from models.base import Attention
+
+Indices = npt.NDArray[np.int64]
+
+PADDING: Final = -1
+"""A row of no sequence: it reads and writes memory that no stream ever sees; results are noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +53,22 @@ class Piece:
     n_before: int
 
 
+class StaticAttention(Attention, Protocol):
+    """A planned decode step whose shapes and buffers depend on `key` alone."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Rows of the batch, and the width: KV rows that each may reach back over."""
+        ...
+
+
 class AttentionBackend(Protocol):
-    """KV pool and page tables, and the two kinds of step."""
+    """KV pool and page tables, and the kinds of step."""
+
+    @property
+    def static_widths(self) -> tuple[int, ...]:
+        """Widths in KV rows that `plan_static` rounds up to, ascending; the last holds any step."""
+        ...
 
     def bind(self, sequence: int, pages: Sequence[int]) -> None:
         """Let a sequence use these pages, in order of rows."""
@@ -44,13 +78,20 @@ class AttentionBackend(Protocol):
         """Zero pages whose content may not be finite: a masked row still spreads a NaN."""
         ...
 
-    def plan_decode(self, sequences: Tensor, n_before: Tensor, longest: int) -> Attention:
+    def plan_decode(self, sequences: Indices, n_before: Indices) -> Attention:
         """Plan one new row for each of `sequences` (N,), which hold `n_before` (N,) rows.
 
-        `longest` is the host's value of the largest `n_before`.
+        Both are host arrays; entries of `sequences` may be `PADDING`. The object serves this step.
         """
         ...
 
+    def plan_static(self, sequences: Indices, n_before: Indices) -> StaticAttention:
+        """Plan the same in fixed buffers; N is the batch bucket (see the module docstring)."""
+        ...
+
     def plan_prefill(self, pieces: Sequence[Piece]) -> Attention:
-        """Plan prompt pieces that lie one after another in the batch."""
+        """Plan prompt pieces that lie one after another in the batch.
+
+        Rows of the batch after those of the last piece are padding.
+        """
         ...

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from engine.attention.base import Piece
+from engine.attention.base import Indices, Piece
 from models.spec import BackboneSpec
+
+WIDTH_STEP: Final = 4
+"""A static width is so many times the one before it: few shapes, at most so much wasted reading."""
+NARROW: Final = 256
+"""KV rows of a width that is not divided further."""
 
 
 class PagedAttention:
@@ -21,7 +28,8 @@ class PagedAttention:
 
     Args:
         spec: shape of the backbone.
-        n_pages: pages of the pool. Page 0 is the dummy: unbound entries of a table point there.
+        n_pages: pages of the pool. Page 0 is the dummy: unbound entries of a table point there, and
+            it is read behind a mask, so nothing may write there. Padding rows have a page more.
         page_size: KV rows in a page.
         n_sequences: rows of the page table.
         device: where the pool lives.
@@ -42,12 +50,21 @@ class PagedAttention:
         self._page_size = page_size
         self._device = device
         self._pool = torch.zeros(
-            (spec.n_layers, n_pages, 2, page_size, spec.n_kv_heads, spec.head_dim),
+            (spec.n_layers, n_pages + 1, 2, page_size, spec.n_kv_heads, spec.head_dim),
             dtype=dtype,
             device=device,
         )
         max_pages = -(-spec.max_positions // page_size)
-        self._tables = torch.zeros((n_sequences, max_pages), dtype=torch.int64, device=device)
+        # The last row is that of padding, which is sequence -1: all of it leads to the last page.
+        self._tables = torch.zeros((n_sequences + 1, max_pages), dtype=torch.int64, device=device)
+        self._tables[-1] = n_pages
+        self._widths = tuple(n * page_size for n in _static_pages(max_pages, page_size))
+        self._static: dict[tuple[int, int], PagedDecode] = {}
+
+    @property
+    def static_widths(self) -> tuple[int, ...]:
+        """See `AttentionBackend`."""
+        return self._widths
 
     def bind(self, sequence: int, pages: Sequence[int]) -> None:
         """Let a sequence use these pages, in order of rows."""
@@ -59,16 +76,31 @@ class PagedAttention:
         """Zero pages whose content may not be finite: a masked row still spreads a NaN."""
         self._pool.index_fill_(1, torch.tensor(pages, dtype=torch.int64, device=self._device), 0.0)
 
-    def plan_decode(self, sequences: Tensor, n_before: Tensor, longest: int) -> PagedDecode:
+    def plan_decode(self, sequences: Indices, n_before: Indices) -> PagedDecode:
         """Plan one new row for each of `sequences` (N,), which hold `n_before` (N,) rows."""
-        n_pages = longest // self._page_size + 1
-        pages = self._tables[sequences, :n_pages]
-        page = pages.gather(1, (n_before // self._page_size).unsqueeze(1)).squeeze(1)
-        rows = torch.arange(n_pages * self._page_size, device=self._device)
-        is_past = rows <= n_before.unsqueeze(1)
+        width = (int(n_before.max()) // self._page_size + 1) * self._page_size
+        return self._plan_rows(sequences, n_before, width)
+
+    def plan_static(self, sequences: Indices, n_before: Indices) -> PagedDecode:
+        """Plan the same in the buffers of this batch size and width."""
+        longest = int(n_before.max())
+        width = next(width for width in self._widths if width > longest)
+        planned = self._plan_rows(sequences, n_before, width)
+        fixed = self._static.setdefault(planned.key, planned)
+        if fixed is not planned:
+            fixed.take(planned)
+        return fixed
+
+    def _plan_rows(self, sequences: Indices, n_before: Indices, width: int) -> PagedDecode:
+        host = torch.from_numpy(np.stack([sequences, n_before]))
+        of, before = host.to(self._device, non_blocking=True)
+        pages = self._tables[of, : width // self._page_size]
+        page = pages.gather(1, (before // self._page_size).unsqueeze(1)).squeeze(1)
+        is_past = torch.arange(width, device=self._device) <= before.unsqueeze(1)
         return PagedDecode(
+            key=(len(sequences), width),
             pool=self._pool,
-            write_rows=self._rows_of(page, n_before % self._page_size),
+            write_rows=self._rows_of(page, before % self._page_size),
             blocks=(pages * 2).flatten(),
             mask=is_past[:, None, None, :],
             is_grouped=self._spec.n_query_heads != self._spec.n_kv_heads,
@@ -106,8 +138,9 @@ class PagedAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagedDecode:
-    """A planned decode step: `write_rows` (N,), `blocks` (N * P,), `mask` (N, 1, 1, rows)."""
+    """A planned decode step: `write_rows` (N,), `blocks` (N * P,), `mask` (N, 1, 1, width)."""
 
+    key: tuple[int, int]
     pool: Tensor
     write_rows: Tensor
     blocks: Tensor
@@ -127,6 +160,12 @@ class PagedDecode:
             enable_gqa=self.is_grouped,
         )
         return context.squeeze(2).to(q.dtype)
+
+    def take(self, other: PagedDecode) -> None:
+        """Write what another plan of the same key says into the tensors of this one."""
+        self.write_rows.copy_(other.write_rows)
+        self.blocks.copy_(other.blocks)
+        self.mask.copy_(other.mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +192,10 @@ class PagedPrefill:
     def __call__(self, layer_idx: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store all rows, then attend piece by piece."""
         layer = self.pool[layer_idx]
-        _store(layer, self.write_rows, k, v)
-        return torch.cat([self._attend(layer, piece, q) for piece in self.pieces])
+        n_rows = len(self.write_rows)
+        _store(layer, self.write_rows, k[:n_rows], v[:n_rows])
+        parts = [self._attend(layer, piece, q) for piece in self.pieces]
+        return torch.cat([*parts, torch.zeros_like(q[n_rows:])])
 
     def _attend(self, layer: Tensor, piece: PlannedPiece, q: Tensor) -> Tensor:
         keys, values = _gather(layer, piece.blocks, 1)
@@ -188,3 +229,11 @@ def _gather(layer: Tensor, blocks: Tensor, n_sequences: int) -> tuple[Tensor, Te
     keys = flat.index_select(0, blocks).view(shape).transpose(1, 2)
     values = flat.index_select(0, blocks + 1).view(shape).transpose(1, 2)
     return keys, values
+
+
+def _static_pages(max_pages: int, page_size: int) -> list[int]:
+    """Static widths in pages, ascending: the longest sequence, a quarter of it, and so on."""
+    widths = [max_pages]
+    while widths[0] * page_size > NARROW:
+        widths.insert(0, -(-widths[0] // WIDTH_STEP))
+    return widths

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from models.layers.fused import kernels_for
+
 
 class SwiGLU(nn.Module):
     """`down(silu(gate(x)) * up(x))` with gate and up in one matrix, gate rows first.
@@ -18,6 +20,15 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(..., hidden)` to the same shape."""
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        out: Tensor = self.down(nn.functional.silu(gate) * up)
+        out: Tensor = self.down(gated(self.gate_up(x)))
         return out
+
+
+def gated(gate_up: Tensor) -> Tensor:
+    """`silu(gate) * up` `(..., inner)` of `(..., 2 * inner)`, gate first."""
+    kernels = kernels_for(gate_up)
+    if kernels is not None:
+        fused: Tensor = kernels.silu_and_mul(gate_up)
+        return fused
+    gate, up = gate_up.chunk(2, dim=-1)
+    return nn.functional.silu(gate) * up

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from models.layers.fused import kernels_for
+
 
 class RMSNorm(nn.Module):
     """Scale each vector to unit root mean square, then by a learned weight.
@@ -19,7 +21,20 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last axis of `x`; shape and dtype are kept."""
+        kernels = kernels_for(x, self.weight)
+        if kernels is not None and x.dim() in (2, 3):
+            out: Tensor = kernels.rmsnorm(x, self.weight, self.eps)
+            return out
         if x.dtype == self.weight.dtype == torch.float32:
             return nn.functional.rms_norm(x, x.shape[-1:], self.weight, self.eps)
         wide = nn.functional.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps)
         return wide.to(x.dtype)
+
+    def add(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """`x + y` of `(N, size)`, and that normalised. Both may be overwritten."""
+        kernels = kernels_for(x, self.weight)
+        if kernels is not None and x.dim() == 2:
+            kernels.fused_add_rmsnorm(y, x, self.weight, self.eps)
+            return x, y
+        total = x + y
+        return total, self(total)

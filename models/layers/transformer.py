@@ -94,8 +94,8 @@ class DecoderLayer(nn.Module):
         q, k, v = self.attention.project(y, rotary, angles)
         y = self.attention.out(attention(layer_idx, q, k, v).flatten(1))
         if self.has_norms_before:
-            x = x + y
-            out: Tensor = x + self.mlp(self.mlp_norm(x))
+            x, y = add_norm(self.mlp_norm, x, y)
+            out: Tensor = x + self.mlp(y)
             return out
         x = x + self.attention_norm(y)
         out = x + self.mlp_norm(self.mlp(x))
@@ -127,6 +127,7 @@ class Decoder(nn.Module):
     def forward(self, x: Tensor, positions: Tensor, attention: Attention) -> Tensor:
         """Hidden states `(N, hidden)` after the final norm."""
         angles = self.rotary.angles(positions)
+        x = x.clone()  # Layers may overwrite it, and it is the caller's.
         for layer_idx, layer in enumerate(self.layers):
             x = layer(x, self.rotary, angles, attention, layer_idx)
         out: Tensor = self.norm(x)
@@ -135,3 +136,11 @@ class Decoder(nn.Module):
 
 def _norm(size: int, eps: float, style: BlockStyle) -> nn.Module:
     return RMSNorm(size, eps) if style.norm == "rms" else nn.LayerNorm(size, eps)
+
+
+def add_norm(norm: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """`x + y`, and that normalised, in one kernel where there is one. Both may be overwritten."""
+    if isinstance(norm, RMSNorm):
+        return norm.add(x, y)
+    total = x + y
+    return total, norm(total)

@@ -1,0 +1,163 @@
+"""Finds FlashInfer's kernels, has them built, and says what is missing where they cannot be had.
+
+They are built when they are first used (nvcc, ninja and a C++ compiler; minutes) and kept under
+`~/.cache/flashinfer`. The package can be imported anywhere: its presence says nothing of a card.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from engine.attention.base import PADDING, AttentionBackend, Piece
+from engine.config import AttentionChoice
+from engine.errors import EngineConfigError
+from models.base import Attention
+from models.layers.fused import HALF, HEAD_DIMS
+from models.spec import BackboneSpec
+
+PACKAGE: Final = "flashinfer"
+TO_INSTALL: Final = "pip install 'parley[cuda]'"
+OTHERWISE: Final = "or choose --attention torch"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _StandIn:
+    kernels: Any = None
+
+
+_stand_in = _StandIn()
+
+
+def stand_in(kernels: Any) -> None:  # noqa: ANN401  an untyped module
+    """Take this module for FlashInfer, on any device; None: the package again. For trials only."""
+    _stand_in.kernels = kernels
+
+
+def wants_flashinfer(
+    choice: AttentionChoice, spec: BackboneSpec, device: torch.device, dtype: torch.dtype
+) -> bool:
+    """Whether the kernels are to be used: as told, or where they can be (`auto`).
+
+    Raises:
+        EngineConfigError: they are asked for where they cannot run.
+    """
+    if choice == "torch":
+        return False
+    fault = _fault(spec, device, dtype)
+    if choice == "auto":
+        return not fault
+    if fault:
+        raise EngineConfigError(f"--attention flashinfer {fault}")
+    return True
+
+
+def load_kernels() -> Any:  # noqa: ANN401  an untyped library
+    """The module. Raises: `EngineConfigError`."""
+    if _stand_in.kernels is not None:
+        return _stand_in.kernels
+    try:
+        return importlib.import_module(PACKAGE)
+    except ImportError as error:
+        message = f"FlashInfer cannot be imported ({error}): {TO_INSTALL}, {OTHERWISE}"
+        raise EngineConfigError(message) from error
+
+
+def build(
+    attention: AttentionBackend,
+    spec: BackboneSpec,
+    kernels: Any,  # noqa: ANN401  an untyped library
+    device: torch.device,
+    dtype: torch.dtype,
+) -> None:
+    """Use each kernel once, on padding, so that it is built before streams come.
+
+    Raises:
+        EngineConfigError: one cannot be built or run; it names the tools that are missing.
+    """
+    logger.warning("building FlashInfer's kernels, which takes minutes the first time")
+    n_rows, heads = 2, spec.n_query_heads + 2 * spec.n_kv_heads
+    rows = torch.zeros((n_rows, heads, spec.head_dim), device=device, dtype=dtype)
+    padding = np.full(n_rows, PADDING)
+    piece = Piece(sequence=PADDING, first_row=0, n_rows=n_rows, n_before=0)
+    try:
+        for planned in (
+            attention.plan_decode(padding, np.zeros_like(padding)),
+            attention.plan_prefill([piece]),
+        ):
+            _attend(planned, rows, spec)
+        _use_layers(rows, kernels)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    # What a compiler, a linker or a driver does not like comes in many types.
+    except Exception as error:
+        raise _unbuilt(error) from error
+
+
+def _attend(planned: Attention, rows: torch.Tensor, spec: BackboneSpec) -> None:
+    n_heads = [spec.n_query_heads, spec.n_kv_heads, spec.n_kv_heads]
+    planned(0, *torch.split(rows, n_heads, dim=1))
+
+
+def _use_layers(rows: torch.Tensor, kernels: Any) -> None:  # noqa: ANN401
+    """The kernels of `models.layers`, on rows `(N, heads, head_dim)`."""
+    n_rows, _, head_dim = rows.shape
+    flat, weight = rows.flatten(1), rows[0].flatten()
+    kernels.rmsnorm(flat, weight, 1e-6)
+    kernels.rmsnorm(rows, weight[:head_dim], 1e-6)
+    kernels.fused_add_rmsnorm(flat.clone(), flat, weight, 1e-6)
+    kernels.silu_and_mul(flat)
+    positions = torch.zeros(n_rows, dtype=torch.int64, device=rows.device)
+    table = torch.zeros((1, head_dim), device=rows.device)
+    kernels.apply_rope_with_cos_sin_cache_inplace(
+        positions, flat[:, :head_dim], flat[:, head_dim:], head_dim, table
+    )
+
+
+def _unbuilt(error: Exception) -> EngineConfigError:
+    lines = str(error).splitlines() or [type(error).__name__]
+    lacking = _missing_tools()
+    if lacking:
+        what = f"{', '.join(lacking)} not found; install the CUDA toolkit, ninja and g++"
+    else:
+        what = "the log has all that the compiler said"
+    logger.error("FlashInfer's kernels failed", exc_info=error)
+    message = f"FlashInfer's kernels cannot be built or run ({lines[0][:200]}): {what}, {OTHERWISE}"
+    return EngineConfigError(message)
+
+
+def _fault(spec: BackboneSpec, device: torch.device, dtype: torch.dtype) -> str:
+    """Why the kernels cannot be used here; empty if they can."""
+    if _stand_in.kernels is not None:
+        return ""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return f"needs an NVIDIA GPU, and this engine runs on {device.type}"
+    if dtype not in HALF:
+        return f"knows float16 and bfloat16, and this engine runs in {str(dtype).split('.')[-1]}"
+    if spec.head_dim not in HEAD_DIMS:
+        known = ", ".join(map(str, HEAD_DIMS))
+        return f"knows heads of {known} channels, and those of this model have {spec.head_dim}"
+    if importlib.util.find_spec(PACKAGE) is None:
+        return f"needs the package FlashInfer: {TO_INSTALL}"
+    return ""
+
+
+def _missing_tools() -> list[str]:
+    """Programs of the build that are not found."""
+    home = Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")
+    has_nvcc = shutil.which("nvcc") or (home / "bin" / "nvcc").is_file()
+    lacking = [] if has_nvcc else ["nvcc"]
+    if shutil.which("ninja") is None and importlib.util.find_spec("ninja") is None:
+        lacking.append("ninja")
+    return lacking if shutil.which("g++") else [*lacking, "g++"]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from models.base import Attention, Decoded
 from models.errors import PlanError
+from models.layers.columns import ColumnHead, ColumnTable
 from models.layers.transformer import Decoder
 from models.module import ModelModule
 from models.options import check_language, check_options, check_voice
@@ -65,7 +66,6 @@ class ToyModel(ModelModule):
     ) -> None:
         super().__init__()
         self.spec = spec
-        self.shares_table = shares_table
         hidden = spec.backbone.hidden
         sizes = [column.n_ids for column in spec.columns]
         if shares_table:
@@ -74,22 +74,33 @@ class ToyModel(ModelModule):
             torch.manual_seed(seed)
             self.decoder = Decoder(spec.backbone, inner=2 * hidden, theta=10_000.0)
             _strengthen_attention(self.decoder)
-            self.tables = nn.ParameterList(torch.randn(size, hidden) for size in sizes)
-            self.outputs = nn.ParameterList(0.3 * torch.randn(size, hidden) for size in sizes)
-            self.column_shifts = nn.Parameter(torch.randn(spec.n_columns, hidden))
+            tables = [torch.randn(size, hidden) for size in sizes]
+            heads = [0.3 * torch.randn(size, hidden) for size in sizes]
+            shifts = torch.randn(spec.n_columns, hidden)
+        self.table: ColumnTable | None = None
+        if shares_table:
+            drawn = list(spec.backbone_columns)
+            ranges = [[spec.columns[idx].ids] for idx in drawn]
+            self.table = ColumnTable(tables[0], is_zero_blank=True)
+            self.head = ColumnHead(heads[0], shifts[drawn], ranges)
+        else:
+            self.tables = nn.ParameterList(tables)
+            self.outputs = nn.ParameterList(heads)
         self.codec = ToyCodec(spec.frame, spec.codec, n_codes=n_codes, seed=seed)
         self.requires_grad_(False)
 
     def embed(self, ids: Tensor, phase: Tensor) -> Tensor:
-        """Sum of the columns' tables; a pad adds nothing."""
+        """Sum of the columns' tables; a pad adds nothing, but in the first column of a shared one.
+
+        There it must not vanish: it is the companion's all-zero prompt.
+        """
+        if self.table is not None:
+            shared: Tensor = self.table(ids)
+            return shared
         x = ids.new_zeros((), dtype=torch.float32)
-        for idx, column in enumerate(self.spec.columns):
-            table = self.tables[0 if self.shares_table else idx]
-            low = 0 if self.shares_table else column.ids[0]
-            at = (ids[:, idx] - low).clamp(0, table.shape[0] - 1)
-            # Column 0 of a shared table adds even its pad: id 0 is a real row of an all-zero
-            # companion prompt, and must not vanish.
-            is_pad = (ids[:, idx] == column.pad_id) & (not self.shares_table or idx > 0)
+        for idx, (column, table) in enumerate(zip(self.spec.columns, self.tables, strict=True)):
+            at = (ids[:, idx] - column.ids[0]).clamp(0, table.shape[0] - 1)
+            is_pad = ids[:, idx] == column.pad_id
             x = x + torch.where(is_pad.unsqueeze(1), 0.0, table[at])
         return x
 
@@ -100,14 +111,10 @@ class ToyModel(ModelModule):
 
     def heads(self, hidden: Tensor) -> list[Tensor]:
         """See `models.base.SpeechModel.heads`."""
-        logits = []
-        for idx in self.spec.backbone_columns:
-            low, high = self.spec.columns[idx].ids
-            if self.shares_table:
-                logits.append((hidden + self.column_shifts[idx]) @ self.outputs[0][low:high].T)
-            else:
-                logits.append(hidden @ self.outputs[idx].T)
-        return logits
+        if self.table is not None:
+            logits: list[Tensor] = self.head(hidden)
+            return logits
+        return [hidden @ self.outputs[idx].T for idx in self.spec.backbone_columns]
 
     def decode(
         self,

@@ -45,7 +45,7 @@ def test_a_temperature_overrides_every_codebook():
 def test_an_all_zero_row_counts_in_the_shared_table():
     """The zero-rows companion must see id 0 of column 0, as OpusLM's family does."""
     zero = MIXED.embed(torch.zeros(1, 3, dtype=torch.int64), torch.tensor([-1]))
-    assert torch.equal(zero[0], MIXED.tables[0][0])
+    assert torch.equal(zero[0], MIXED.table.weight[0])
 
 
 @pytest.mark.parametrize("n_letters", [0, 1, 5])

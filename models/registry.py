@@ -18,7 +18,11 @@ from typing import Literal
 
 from models.base import SpeechModel
 from models.errors import ModelError, WeightError
+from models.hub import Needs, Part
 from models.spec import FamilyFacts, ModelSpec, OptionSpec
+
+TRIED = "as it is, on a CPU; not on a GPU"
+UNTRIED = "small random checkpoints in the published layout, on a CPU; no real weights, no GPU"
 
 
 class UnknownModelError(ModelError):
@@ -38,12 +42,14 @@ class FamilyInfo:
         languages: codes.
         options: typed request options.
         runs_on: the machine that it needs, in words.
+        tried: what has been run on what.
         needs: what a folder of its weights holds, where the package has none.
         fault: why it cannot be used here; the fields that its spec would fill are empty then.
     """
 
     name: str
     runs_on: str
+    tried: str
     needs: str = ""
     tasks: tuple[Literal["speak", "converse", "text"], ...] = ()
     weights_licence: str = ""
@@ -60,15 +66,18 @@ class _Family:
 
     `is_in` tells a folder of this family's weights by what its files state, if it can have its
     weights elsewhere than in the package. `wants`: what such a folder holds, in words. `facts`:
-    what holds for every folder, where the package has no weights.
+    what holds for every folder, where the package has no weights. `reads`: the files, for one that
+    is fetched from the hub. `tried`: what has been run on what.
     """
 
     spec: Callable[[Path | None], ModelSpec]
     load: Callable[[Path | None], SpeechModel]
     runs_on: str
+    tried: str
     is_in: Callable[[Path], bool] | None = None
     wants: str = ""
     facts: Callable[[], FamilyFacts] | None = None
+    reads: Callable[[Path], Needs] | None = None
 
 
 def families() -> list[FamilyInfo]:
@@ -82,15 +91,32 @@ def read_spec(name_or_path: str | Path) -> ModelSpec:
     return family.spec(folder)
 
 
-def load(name_or_path: str | Path) -> SpeechModel:
+def load(name_or_path: str | Path, *, is_packed: bool = True) -> SpeechModel:
     """Load a model on the CPU: a family by name, or a folder of weights.
+
+    Args:
+        name_or_path: of it.
+        is_packed: lay its weights out for the CPU; the model can then not be moved or cast.
 
     Raises:
         UnknownModelError: no family has exactly this name, and there is no such folder.
         WeightError: the weights are missing or damaged, or the folder is of no known family.
     """
+    from models.layers.linear import pack
+
     family, folder = _find(name_or_path)
-    return family.load(folder)
+    model = family.load(folder)
+    if is_packed:
+        pack(model)
+    return model
+
+
+def needs(folder: Path) -> Needs:
+    """What the family reads whose configs a folder holds. Raises: `WeightError`: none is known."""
+    family = _family_of(folder)
+    if family.reads is None:
+        raise WeightError(f"{folder} is of a family that comes with the package: name that")
+    return family.reads(folder)
 
 
 def _find(name_or_path: str | Path) -> tuple[_Family, Path | None]:
@@ -106,7 +132,7 @@ def _find(name_or_path: str | Path) -> tuple[_Family, Path | None]:
 def _unknown_model(name: str) -> UnknownModelError:
     close = difflib.get_close_matches(name[:80], _FAMILIES, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    there = f"{hint}there are: {', '.join(_FAMILIES)}, or a folder of weights"
+    there = f"{hint}there are: {', '.join(_FAMILIES)}, or a folder or hub repository of weights"
     return UnknownModelError(f"no model is called {name[:80]!r}; {there}")
 
 
@@ -126,10 +152,11 @@ def _info(name: str, family: _Family) -> FamilyInfo:
     try:
         facts = family.spec(None) if family.facts is None else family.facts()
     except ModelError as error:
-        return FamilyInfo(name=name, runs_on=family.runs_on, fault=str(error))
+        return FamilyInfo(name=name, runs_on=family.runs_on, tried=family.tried, fault=str(error))
     return FamilyInfo(
         name=name,
         runs_on=family.runs_on,
+        tried=family.tried,
         needs="" if family.facts is None else family.wants,
         tasks=facts.tasks,
         weights_licence=facts.weights_licence,
@@ -164,7 +191,9 @@ def _load_smollm(folder: Path | None) -> SpeechModel:
     return model.load(folder)
 
 
-def _published(package: str, *, wants: str) -> _Family:
+def _published(
+    package: str, *, wants: str, reads: Callable[[Path], Needs], tried: str = UNTRIED
+) -> _Family:
     """A family whose weights are published elsewhere: `models.<package>.model` reads a folder."""
 
     def module() -> ModuleType:
@@ -191,8 +220,21 @@ def _published(package: str, *, wants: str) -> _Family:
         stated: FamilyFacts = module().FACTS
         return stated
 
-    runs_on = "a GPU in real time, a CPU slowly; not run with its real weights"
-    return _Family(spec=spec, load=load, is_in=is_in, runs_on=runs_on, wants=wants, facts=facts)
+    return _Family(
+        spec=spec,
+        load=load,
+        is_in=is_in,
+        runs_on="a GPU in real time, a CPU slowly",
+        tried=tried,
+        wants=wants,
+        facts=facts,
+        reads=reads,
+    )
+
+
+def _files(*parts: Part) -> Callable[[Path], Needs]:
+    """What a family reads whatever the configs say."""
+    return lambda folder: Needs(parts=parts)
 
 
 def _holds(file: str, folder: Path) -> bool:
@@ -229,6 +271,7 @@ _FAMILIES = {
         spec=_pico_spec,
         load=_load_pico,
         runs_on="any two CPU cores",
+        tried=TRIED,
         is_in=partial(_holds, "lm.json"),
         wants="lm.json",
     ),
@@ -236,27 +279,54 @@ _FAMILIES = {
         spec=_smollm_spec,
         load=_load_smollm,
         runs_on="any two CPU cores",
+        tried=TRIED,
         is_in=partial(_holds, SMOLLM_FILE),
         wants=SMOLLM_FILE,
     ),
     "orpheus": _published(
         "orpheus",
         wants="an Orpheus checkpoint: config.json, model.safetensors, tokenizer.json, snac_24khz/",
+        reads=_files(
+            Part(
+                folder="snac_24khz",
+                repository="hubertsiuzdak/snac_24khz",
+                weights=("pytorch_model.bin",),
+            )
+        ),
     ),
     "csm": _published(
-        "csm", wants="a CSM checkpoint: config.json, model.safetensors, tokenizer.json"
+        "csm",
+        wants="a CSM checkpoint: config.json, model.safetensors, tokenizer.json",
+        reads=_files(),
     ),
     "zonos": _published(
         "zonos",
         wants="a Zonos transformer checkpoint: config.json, model.safetensors, dac_44khz/",
+        reads=_files(
+            Part(folder="dac_44khz", repository="descript/dac_44khz"),
+            Part(
+                folder="speaker_embedding",
+                repository="Zyphra/Zonos-v0.1-speaker-embedding",
+                weights=(
+                    "ResNet293_SimAM_ASP_base.pt",
+                    "ResNet293_SimAM_ASP_base_LDA-128.pt",
+                ),
+            ),
+        ),
     ),
     "qwen3-tts": _published(
         "qwen3_tts",
         wants="a Qwen3-TTS 12 Hz CustomVoice or VoiceDesign checkpoint: config.json, "
         "model.safetensors, tokenizer files, speech_tokenizer/",
+        reads=_files(Part(folder="speech_tokenizer")),
     ),
     **{
-        name: _Family(spec=partial(_toy_spec, name), load=partial(_load_toy, name), runs_on=runs_on)
+        name: _Family(
+            spec=partial(_toy_spec, name),
+            load=partial(_load_toy, name),
+            runs_on=runs_on,
+            tried=TRIED,
+        )
         for name, runs_on in _TOYS.items()
     },
 }

@@ -11,7 +11,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -245,7 +245,9 @@ def _say(url: str | None, api_key: str | None, request: SayRequest) -> SayReport
     load_library()
     # Outside of any event loop, which would keep Ctrl-C waiting until the model is loaded.
     with running_engines([name], EngineConfig(max_streams=2), threads=1) as engines:
-        return asyncio.run(_through_own(engines, lambda at: say_through(at, request)))
+        # It has no other that speaks, and calls it by its family where the request names a folder.
+        own = replace(request, model=None)
+        return asyncio.run(_through_own(engines, lambda at: say_through(at, own)))
 
 
 def _talk(url: str | None, work: Callable[[str], Coroutine[Any, Any, _Done]]) -> _Done:

@@ -19,11 +19,13 @@ from starlette.applications import Starlette
 from engine.config import EngineConfig
 from engine.errors import EngineStoppedError
 from models.errors import ModelError
+from models.hub import fetch, hub_name
 from models.spec import ModelSpec
 from realtime.bridge import EventRelay
 from realtime.config import GatewayConfig
 from realtime.errors import GatewayError
 from realtime.terminal.display import progress_bar
+from realtime.terminal.fetching import FetchDisplay
 
 if TYPE_CHECKING:
     from engine.loop import EngineLoop
@@ -86,7 +88,7 @@ def running_engines(
     """Load and warm up the models, with a progress bar; stop the thread at the end.
 
     Args:
-        names: of models; the first is the default.
+        names: of models; the first is the default. Those of the hub are fetched first.
         config: of the engine loops.
         threads: torch threads.
         agents: how to converse; None: speak only.
@@ -95,6 +97,7 @@ def running_engines(
     # Before torch is imported: its thread pools read these once.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    names = [_at_hand(name) for name in names]
     with progress_bar() as progress:
         task = progress.add_task("Loading torch", total=len(names) + 3)
         talk, no_talk, names = None, "", list(dict.fromkeys(names))
@@ -127,6 +130,21 @@ def running_engines(
         yield Engines(thread=thread, relays=relays, talk=talk, no_talk=no_talk)
     finally:
         thread.stop()
+
+
+def _at_hand(model: str) -> str:
+    """A model as the registry takes it: one of the hub becomes the folder that it was fetched to.
+
+    Raises:
+        HubError: it cannot be had.
+    """
+    name = hub_name(model)
+    if name is None:
+        return model
+    from models import registry
+
+    with FetchDisplay(name.repository) as watch:
+        return str(fetch(name, registry.needs, watch))
 
 
 def _load_talk(agents: AgentConfig, names: Sequence[str]) -> tuple[Talk, list[str]]:

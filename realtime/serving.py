@@ -39,6 +39,8 @@ parley serve --port 9000 --host 0.0.0.0 --api-keys keys.txt  [dim]for other mach
 
 parley serve --model pico --max-streams 4  [dim]fewer at once, less memory[/]
 
+parley serve --model canopylabs/orpheus-3b-0.1-ft  [dim]fetched from the hub, once[/]
+
 parley serve --llm-url http://127.0.0.1:8000/v1 --llm-model my-model  [dim]a bigger mind[/]"""
 
 _ACCESS: Final = "Who may come in (docs/security.md)"
@@ -47,7 +49,11 @@ _TALK: Final = "Conversation"
 
 def serve(
     model: Annotated[
-        list[str] | None, typer.Option(help="Model to serve; may be given several times.")
+        list[str] | None,
+        typer.Option(
+            help="Model to serve: a name (see parley models), a folder, or org/name[@revision] of "
+            "the hub. May be given several times."
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8765,

@@ -28,17 +28,21 @@ _MARKS = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "fault": "[red]fault[
 
 
 def show_models(known: Sequence[FamilyInfo]) -> None:
-    """A block for each model, then the options that all take."""
+    """A block for each model, what has been run on what among it; then the options of all."""
     for family in known:
         out.print(f"[bold]{family.name}[/]  {escape(family.runs_on)}", soft_wrap=True)
         facts = Table.grid("", "", padding=(0, 2), pad_edge=True)
         facts.columns[1].overflow = "fold"
+        facts.add_row("tasks", ", ".join(family.tasks) or "-")
         facts.add_row("voices", ", ".join(family.voices) or "-")
         facts.add_row("languages", ", ".join(family.languages) or "-")
         facts.add_row("options", escape("\n".join(map(_option_line, family.options)) or "-"))
         facts.add_row("weights", escape(family.fault or family.weights_licence))
+        facts.add_row("from", escape(family.weights_source or "-"))
+        facts.add_row("tried", escape(family.tried))
         if family.needs:
-            facts.add_row("needs", f"`--model FOLDER` of {escape(family.needs)}")
+            facts.add_row("needs", "`--model ORG/NAME` of the hub, or `--model FOLDER` of")
+            facts.add_row("", escape(family.needs))
         out.print(facts)
     out.print("Every model that speaks takes these options too:")
     for option in COMMON_OPTIONS:

@@ -1,5 +1,6 @@
 """Families are found by their exact name, described without weights, imported only when asked."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,7 @@ def test_each_family_says_what_it_is():
         assert info.weights_licence
         assert info.weights_source
         assert info.runs_on
+        assert info.tried
         assert bool(info.needs) == (info.name in PUBLISHED)
         if not info.needs:
             assert info.options == registry.read_spec(info.name).options
@@ -89,6 +91,40 @@ def test_a_folder_is_loaded_by_the_family_whose_file_it_has(tmp_path: Path):
     (tmp_path / "lm.json").write_text("{}", encoding="utf-8")
     with pytest.raises(WeightError, match=str(tmp_path)):
         registry.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("config", "parts"),
+    [
+        ({"model_type": "csm"}, {}),
+        ({"model_type": "qwen3_tts"}, {"speech_tokenizer": None}),
+        (
+            {"backbone": {}, "prefix_conditioner": {}},
+            {
+                "dac_44khz": "descript/dac_44khz",
+                "speaker_embedding": "Zyphra/Zonos-v0.1-speaker-embedding",
+            },
+        ),
+    ],
+)
+def test_configs_alone_say_what_else_is_read(config, parts, tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    read = registry.needs(tmp_path)
+    assert read.weights == ("model.safetensors",)
+    assert {part.folder: part.repository for part in read.parts} == parts
+
+
+def test_configs_of_no_family_and_of_an_embedded_one_say_nothing(tmp_path: Path):
+    with pytest.raises(WeightError, match="no model that is known here"):
+        registry.needs(tmp_path)
+    (tmp_path / "lm.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(WeightError, match="comes with the package"):
+        registry.needs(tmp_path)
+
+
+def test_the_registry_never_fetches():
+    with pytest.raises(UnknownModelError, match="hub repository of weights"):
+        registry.load("org/voice")
 
 
 def test_no_family_is_imported_until_it_is_asked_for():

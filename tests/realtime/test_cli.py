@@ -319,6 +319,24 @@ def test_models_are_listed_with_licences():
     assert "max_seconds: " in shown, "nor are the gateway's own options left out"
 
 
+def test_each_model_tells_tasks_options_licence_and_what_was_tried():
+    listed = {family["name"]: family for family in json.loads(invoke("models", "--json").stdout)}
+    blocks = invoke("models").stdout
+    for name, family in listed.items():
+        assert family["tried"], name
+        block = blocks[blocks.index(f"{name}  {family['runs_on']}") :]
+        lines = [line for line in block.splitlines()[1:] if line.strip()]
+        # The next model's rows come behind: the first of a name is its own.
+        rows = {line.split()[0]: line for line in reversed(lines)}
+        for row in ("tasks", "voices", "languages", "options", "weights", "from", "tried"):
+            assert row in rows, f"{name}: {row}"
+        for task in family["tasks"]:
+            assert task in rows["tasks"]
+        if family["needs"]:
+            assert "no real weights" in family["tried"]
+            assert "`--model ORG/NAME`" in rows["needs"]
+
+
 def test_doctor_says_what_to_do_and_fails_on_a_fault(monkeypatch):
     def examine(**_: object):
         yield Finding(name="Opus", mark="fault", seen="no library", advice="pip install it")

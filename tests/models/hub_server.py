@@ -1,0 +1,105 @@
+"""A small hub on the loopback interface: the parts of its API that its library uses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass
+class Hub:
+    """Repositories, each with its files; `gated` ones are closed; `asked` are the files given out.
+
+    `licences` by repository; `revisions` are the names that its one commit has.
+    """
+
+    repositories: Mapping[str, Mapping[str, bytes]]
+    gated: frozenset[str] = frozenset()
+    licences: Mapping[str, str] = field(default_factory=dict)
+    revisions: frozenset[str] = frozenset({"main", "v1", COMMIT})
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def running_hub(hub: Hub) -> Iterator[Hub]:
+    """Serve `hub` until the end of the block; its `url` is set."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            _answer(self, hub)
+
+        def do_HEAD(self) -> None:
+            _answer(self, hub)
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
+    parts = [unquote(part) for part in urlsplit(handler.path).path.strip("/").split("/")]
+    is_info = parts[:2] == ["api", "models"]
+    if is_info:
+        parts = parts[2:]
+    repository = "/".join(parts[:2])
+    revision = parts[3] if len(parts) > 3 else "main"
+    files = hub.repositories.get(repository)
+    if files is None:
+        _send(handler, 404, b"{}", {"X-Error-Code": "RepoNotFound"})
+    elif revision not in hub.revisions:
+        _send(handler, 404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+    elif is_info:
+        _send(handler, 200, json.dumps(_info(hub, repository)).encode(), {})
+    elif repository in hub.gated:
+        # The hub lets everybody see what a gated repository holds, and nobody read it.
+        _send(handler, 403, b"{}", {"X-Error-Code": "GatedRepo"})
+    else:
+        file = "/".join(parts[4:])
+        if handler.command == "GET":
+            hub.asked.append(f"{repository}/{file}")
+        tag = hashlib.sha256(files[file]).hexdigest()
+        _send(handler, 200, files[file], {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'})
+
+
+def _info(hub: Hub, repository: str) -> dict[str, object]:
+    files = hub.repositories[repository]
+    licence = hub.licences.get(repository)
+    return {
+        "id": repository,
+        "sha": COMMIT,
+        "siblings": [{"rfilename": name, "size": len(files[name])} for name in files],
+        "cardData": {"license": licence} if licence else {},
+    }
+
+
+def _send(
+    handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: Mapping[str, str]
+) -> None:
+    handler.send_response(status)
+    for name, value in {**headers, "Content-Length": str(len(body))}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    if handler.command == "GET":
+        handler.wfile.write(body)

@@ -153,11 +153,16 @@ class Sampler:
 def stream_settings(
     spec: ModelSpec, overrides: Mapping[str, SamplingParams]
 ) -> npt.NDArray[np.float32]:
-    """Settings `(P, K, 6)` of a stream: the spec's defaults, `overrides` by column name."""
+    """Settings `(P, K, 6)` of a stream: the spec's defaults, and `overrides` over them.
+
+    Source: `models.base.PromptPlan.sampling` says what the names mean.
+    """
     settings = np.ones((len(spec.phases), spec.n_columns, 6), dtype=np.float32)
     for phase_idx, phase in enumerate(spec.phases):
         for column_idx, column in enumerate(phase.columns):
-            params = overrides.get(spec.columns[column_idx].name, column.sampling)
+            name = spec.columns[column_idx].name
+            everywhere = overrides.get(name, column.sampling)
+            params = overrides.get(f"{phase.name}.{name}", everywhere)
             is_chosen = column.fill in ("sampled", "depth")
             settings[phase_idx, column_idx] = (
                 params.temperature if is_chosen else 0.0,

@@ -42,7 +42,8 @@ class PromptPlan:
         prefix_rows: how many leading rows may be shared.
         companion: prompt of the guidance companion (`own_rows` only): its ids, same K.
         guidance_scale: None takes the spec's.
-        sampling: overrides by column name, for every phase in which it is sampled.
+        sampling: overrides by column name, for every phase in which it is sampled; one for
+            `phase.column` goes before it, in that phase.
     """
 
     ids: Tensor

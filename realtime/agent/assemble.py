@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from models.spec import ModelSpec
 from realtime.agent.base import Agent
 from realtime.agent.end_of_turn import SmartTurn, load_judge
 from realtime.agent.endpoint import Endpoint, EndpointConfig
@@ -109,9 +108,14 @@ def make_conversing(gateway: Gateway, config: AgentConfig, hearing: Hearing) -> 
             )
             agents[name] = PipelineAgent(name, stages)
     for name, spec in gateway.specs.items():
-        if name not in agents and _is_native(spec):
-            bridge, silence_s = gateway.bridges[name], gateway.config.engine_silence_s
-            agents[name] = NativeAgent(name, bridge, gateway.workers, silence_s)
+        if name not in agents and "converse" in spec.tasks:
+            agents[name] = NativeAgent(
+                name,
+                gateway.bridges[name],
+                gateway.workers,
+                gateway.config.engine_silence_s,
+                None if spec.takes_audio else _transcriber(gateway, config, hearing),
+            )
     if not agents:
         raise AgentSetupError(f"none of {', '.join(gateway.specs)} can speak")
     return Conversing(
@@ -119,10 +123,6 @@ def make_conversing(gateway: Gateway, config: AgentConfig, hearing: Hearing) -> 
         detector=SileroDetector(hearing.vad, gateway.workers),
         judge=hearing.judge,
     )
-
-
-def _is_native(spec: ModelSpec) -> bool:
-    return "converse" in spec.tasks and spec.takes_audio
 
 
 def _transcriber(gateway: Gateway, config: AgentConfig, hearing: Hearing) -> Transcriber:

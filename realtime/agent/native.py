@@ -1,13 +1,15 @@
-"""An agent that is one model: the user's audio goes into its prompt, text and audio come out.
+"""An agent that is one model: what the user said goes into its prompt, text and audio come out.
 
-For models that take audio (`ModelSpec.takes_audio`). No transcript is needed, and none is made.
-Event loop only; planning runs in the worker pool.
+A model that takes audio (`ModelSpec.takes_audio`) hears the user; no transcript is needed, and none
+is made. Any other is told in words what was said, so far and now. Event loop only; planning runs in
+the worker pool.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from engine.errors import EngineStoppedError
 from engine.types import Pcm, StreamFailed, StreamFinished
 from models.errors import PlanError
+from models.spec import Message as ModelMessage
 from models.spec import ModelSpec, PlanRequest
 from realtime.agent.base import (
     HEARD_RATE_HZ,
@@ -27,8 +30,11 @@ from realtime.agent.base import (
     TextDelta,
     Transcription,
 )
+from realtime.agent.history import prompt_messages
+from realtime.agent.transcriber import Transcriber
 from realtime.bridge import EngineBridge, StreamFeed
 from realtime.playout import PlayoutClock
+from realtime.speech.speaker import GUESSED_S_PER_CHARACTER
 from realtime.workers import Workers
 
 if TYPE_CHECKING:
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STAGE: Final = "speech_model"
+HISTORY_TOKENS: Final = 1000
+"""Of what was said before, for a model that is told it: some minutes of talk."""
 
 
 class NativeAgent:
@@ -44,21 +52,25 @@ class NativeAgent:
 
     Args:
         name: what clients choose it by.
-        bridge: the engine of a model that takes audio.
+        bridge: the engine.
         workers: where prompts are planned.
         engine_silence_s: a stream of which the engine says nothing for so long has failed.
+        transcriber: for a model that takes no audio; closed with the agent.
     """
 
-    needs_transcript = False
-    can_transcribe = False
-    transcribed_languages = ()
     calls_tools = False
 
     def __init__(
-        self, name: str, bridge: EngineBridge, workers: Workers, engine_silence_s: float
+        self,
+        name: str,
+        bridge: EngineBridge,
+        workers: Workers,
+        engine_silence_s: float,
+        transcriber: Transcriber | None = None,
     ) -> None:
-        assert bridge.spec.takes_audio, "a native agent hears"
+        assert bridge.spec.takes_audio == (transcriber is None), "a model hears, or is told"
         self._name = name
+        self._transcriber = transcriber
         self._bridge = bridge
         self._workers = workers
         self._engine_silence_s = engine_silence_s
@@ -73,9 +85,25 @@ class NativeAgent:
         """Facts of the model."""
         return self._bridge.spec
 
+    @property
+    def needs_transcript(self) -> bool:
+        """Whether the model must be told what was said."""
+        return self._transcriber is not None
+
+    @property
+    def can_transcribe(self) -> bool:
+        """The same: a model that hears has no use for it."""
+        return self._transcriber is not None
+
+    @property
+    def transcribed_languages(self) -> tuple[str, ...]:
+        """Those of the speech to text."""
+        return () if self._transcriber is None else self._transcriber.languages
+
     def transcribe(self, pcm: Pcm, *, language: str | None) -> Transcription:
-        """Never called: `can_transcribe` is False."""
-        raise AssertionError("a native agent makes no transcripts")
+        """See `Agent.transcribe`."""
+        assert self._transcriber is not None, "the session asks only what can be done"
+        return self._transcriber.transcribe(pcm, language=language)
 
     def reply(self, request: ReplyRequest, playout: PlayoutClock) -> NativeReply:
         """Start to answer what the user said since the last answer."""
@@ -85,7 +113,9 @@ class NativeAgent:
         """Never: the model says its own words."""
 
     async def close(self) -> None:
-        """Nothing is its own."""
+        """The speech to text is its own."""
+        if self._transcriber is not None:
+            await self._transcriber.close()
 
 
 class NativeReply:
@@ -107,6 +137,7 @@ class NativeReply:
         self._engine_silence_s = engine_silence_s
         self._feed: StreamFeed | None = None
         self._n_characters = 0
+        self._n_samples = 0
         self._is_over = False
         self._is_paused = False
         self._opening = asyncio.create_task(self._open(), name="native reply")
@@ -166,17 +197,24 @@ class NativeReply:
 
     def _plan_request(self) -> PlanRequest:
         request = self._request
-        asked = _asked(request)
-        heard = [message.audio for message in asked if message.audio is not None]
-        return PlanRequest(
-            text=" ".join(one.text for one in asked if one.text and one.audio is None),
+        asked = PlanRequest(
+            text="",
             voice=request.voice,
             language=request.language,
             options=request.options,
-            audio=np.concatenate(heard) if heard else None,
-            audio_rate_hz=HEARD_RATE_HZ if heard else None,
             seed=request.seed,
             max_seconds=request.max_seconds,
+        )
+        if not self._bridge.spec.takes_audio:
+            *before, text = _told(request)
+            return replace(asked, text=text.text, messages=tuple(before))
+        said = _asked(request)
+        heard = [message.audio for message in said if message.audio is not None]
+        return replace(
+            asked,
+            text=" ".join(one.text for one in said if one.text and one.audio is None),
+            audio=np.concatenate(heard) if heard else None,
+            audio_rate_hz=HEARD_RATE_HZ if heard else None,
         )
 
     async def _next_of(self, feed: StreamFeed) -> ReplyEvent | None:
@@ -193,9 +231,19 @@ class NativeReply:
                 return TextDelta(text=piece)
             if piece is None:
                 return self._end(feed)
+            self._n_samples += len(piece)
             if self._request.wants_audio:
-                # The model says its words as it writes them: what is written is what is heard.
-                return AudioDelta(pcm=piece, text_end=self._n_characters)
+                return AudioDelta(pcm=piece, text_end=self._text_end())
+
+    def _text_end(self) -> int:
+        """Characters that have been spoken when the audio so far ends."""
+        spec = self._bridge.spec
+        if spec.takes_audio:
+            # The model says its words as it writes them: what is written is what is heard.
+            return self._n_characters
+        # It writes all of its answer first. How long that will last is not known.
+        spoken_s = self._n_samples / spec.frame.sample_rate_hz
+        return min(self._n_characters, round(spoken_s / GUESSED_S_PER_CHARACTER))
 
     def _end(self, feed: StreamFeed) -> ReplyEvent | None:
         outcome = feed.outcome
@@ -216,6 +264,20 @@ class NativeReply:
     def _fail(self, code: str, message: str, retry_after_s: float | None = None) -> StageFailed:
         self.cancel()
         return StageFailed(stage=STAGE, code=code, message=message, retry_after_s=retry_after_s)
+
+
+def _told(request: ReplyRequest) -> list[ModelMessage]:
+    """The conversation in words; the last one is the user's, if only an empty one."""
+    messages = [
+        ModelMessage(role=one.role, text=one.text)
+        for one in prompt_messages(
+            request.items, instructions=request.instructions, max_tokens=HISTORY_TOKENS
+        )
+        if one.role != "tool"
+    ]
+    if not messages or messages[-1].role != "user":
+        messages.append(ModelMessage(role="user", text=""))
+    return messages
 
 
 def _asked(request: ReplyRequest) -> list[Message]:

@@ -6,6 +6,7 @@ Event loop only; the model's own code, and the reading of figures, run in the wo
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -83,7 +84,12 @@ class Planner:
         await self._ask_model(extend)
 
     def budget_s(self, text: str) -> float:
-        """Seconds that a unit may last at most, at the speed that was asked for."""
+        """Seconds that a unit may last at most, at the speed that was asked for.
+
+        An answer to it has a length of its own.
+        """
+        if "speak" not in self._bridge.spec.tasks:
+            return math.inf
         speed = self._settings.options.get(SPEED_OPTION, 1.0)
         return speech_budget_s(text, speed if isinstance(speed, float | int) else 1.0)
 

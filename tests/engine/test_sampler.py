@@ -17,10 +17,12 @@ from engine.sampler import (
     keep_top,
     penalised,
     pick,
+    stream_settings,
     uniforms,
 )
 from models.spec import MAX_REPETITION_WINDOW, SamplingParams
 from models.toy.delayed import SPEC as DELAYED
+from models.toy.mixed import SPEC as MIXED
 
 CPU = torch.device("cpu")
 
@@ -253,3 +255,16 @@ def test_phases_mask_their_columns():
     expected = [id_ for low, high in allowed for id_ in range(low, high)]
     assert kept(out)[0] == expected
     assert len(kept(out)[1]) == column.n_ids
+
+
+def test_an_override_holds_in_every_phase_and_one_of_a_phase_goes_before_it():
+    text, audio = MIXED.phase_idx("text"), MIXED.phase_idx("audio")
+    name = MIXED.columns[0].name
+    plain = stream_settings(MIXED, {})
+    both = stream_settings(MIXED, {name: SamplingParams(top_k=3)})
+    assert both[[text, audio], 0, 1].tolist() == [3, 3]
+    one = {f"audio.{name}": SamplingParams(top_k=5)}
+    alone = stream_settings(MIXED, one)
+    assert alone[[text, audio], 0, 1].tolist() == [plain[text, 0, 1], 5]
+    mixed = stream_settings(MIXED, {**one, name: SamplingParams(top_k=3)})
+    assert mixed[[text, audio], 0, 1].tolist() == [3, 5]

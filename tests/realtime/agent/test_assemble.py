@@ -67,6 +67,15 @@ def test_a_model_that_hears_answers_by_itself(hearing: Hearing):
     assert isinstance(made.agents["converse-0"], NativeAgent)
 
 
+def test_a_model_that_answers_words_is_given_what_hears(hearing: Hearing):
+    agent = make_conversing(gateway_of(("converse",)), AgentConfig(), hearing).agents["converse-0"]
+    assert isinstance(agent, NativeAgent)
+    assert agent.needs_transcript
+    assert agent.can_transcribe
+    assert agent.transcribed_languages
+    asyncio.run(agent.close())
+
+
 @pytest.mark.parametrize(
     ("tasks", "message"), [([("speak",)], "--llm-url"), ([("text",)], "can speak")]
 )

@@ -1,6 +1,7 @@
-"""A model that hears and speaks, through the same session and turns as everybody else."""
+"""A model that answers by itself, through the same session and turns as everybody else."""
 
 import time
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -9,26 +10,68 @@ import pytest
 from engine.config import EngineConfig
 from engine.loop import EngineLoop
 from engine.thread import EngineThread
+from models.spec import PlanRequest
 from realtime.agent.native import NativeAgent
 from realtime.bridge import EventRelay
 from tests.engine.harness import load_toy
 from tests.realtime.harness import run, until
-from tests.realtime.talk_harness import HANDS_FREE, LOUD, PUSH_TO_TALK, talk
+from tests.realtime.talk_harness import (
+    HANDS_FREE,
+    LOUD,
+    PUSH_TO_TALK,
+    ScriptedTranscription,
+    talk,
+)
 
 CONFIG = EngineConfig(max_streams=4, lead_s=1000.0)
 LONG = {"frames": 4000, "reply_letters": 9}
 
 
+class Scribe:
+    """Implements `Transcriber`: hears the same words in everything."""
+
+    name, licence, languages = "scribe", "", ("en",)
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+        self.is_closed = False
+
+    def transcribe(self, pcm, *, language) -> ScriptedTranscription:
+        one = ScriptedTranscription(pcm, language)
+        one.say(self.words)
+        return one
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class Watched:
+    """A toy, and what it was asked."""
+
+    def __init__(self, toy) -> None:
+        self._toy = toy
+        self.asked: list[PlanRequest] = []
+
+    def __getattr__(self, name):
+        return getattr(self._toy, name)
+
+    def plan(self, request: PlanRequest):
+        self.asked.append(request)
+        return self._toy.plan(request)
+
+
 @asynccontextmanager
-async def native(*, config=CONFIG):
-    """A server with the toy that hears, on a real engine thread."""
+async def native(*, toy=None, transcriber=None, config=CONFIG):
+    """A server with a toy that answers, by default the one that hears, on a real engine thread."""
     relay = EventRelay()
-    thread = EngineThread([EngineLoop(load_toy("toy-audio-in"), config, relay, time.monotonic)])
+    toy = toy or load_toy("toy-audio-in")
+    thread = EngineThread([EngineLoop(toy, config, relay, time.monotonic)])
     thread.start()
     thread.wait_ready()
 
     def make(gateway):
-        return NativeAgent("toy-audio-in", gateway.bridges["fake"], gateway.workers, 30.0)
+        bridge, workers = gateway.bridges["fake"], gateway.workers
+        return NativeAgent(toy.spec.name, bridge, workers, 30.0, transcriber)
 
     try:
         async with talk(
@@ -104,6 +147,63 @@ def test_a_turn_without_audio_fails_in_words_and_the_session_goes_on():
             assert (await client.done())["status"] == "completed"
 
     run(scenario)
+
+
+def test_a_model_that_takes_no_audio_is_told_what_was_said():
+    toy, scribe = Watched(load_toy("toy-mixed")), Scribe("hello there")
+
+    async def scenario():
+        async with (
+            native(toy=toy, transcriber=scribe) as (here, _),
+            here.client(audio=HANDS_FREE) as client,
+        ):
+            await client.update(instructions="Be kind.", options={"frames": 5, "reply_letters": 4})
+            await client.turn()
+            done = await client.done()
+            assert (done["status"], done["usage"]["n_frames"]) == ("completed", 5)
+            (part,) = done["output"][0]["content"]
+            assert len(part["transcript"]) == 4
+            await client.write("And now?")
+            await client.send("response.create")
+            assert (await client.done())["status"] == "completed"
+            return part["transcript"]
+
+    said = run(scenario)
+    first, second = toy.asked
+    assert (first.text, second.text) == ("hello there", "And now?")
+    assert first.audio is None
+    assert roles(first.messages) == [("system", "Be kind.")]
+    before = [("system", "Be kind."), ("user", "hello there"), ("assistant", said)]
+    assert roles(second.messages) == before
+    assert scribe.is_closed
+
+
+def test_what_was_heard_of_an_answer_that_was_written_first_goes_by_the_pace_of_speech():
+    """Its text is there before its first sound: an interruption keeps what has been said of it."""
+    toy = Watched(load_toy("toy-mixed"))
+
+    async def scenario():
+        async with (
+            native(toy=toy, transcriber=Scribe("go on")) as (here, _),
+            here.client(audio=HANDS_FREE) as client,
+        ):
+            await client.update(options={"frames": 4000, "reply_letters": 500})
+            await client.turn()
+            while not client.frames(1):
+                await client.next()
+            await client.hear((LOUD, 256))
+            assert (await client.done())["status"] == "cancelled"
+            await client.update(options={"frames": 5, "reply_letters": 4})
+            await client.hear((LOUD, 320), (0.0, 640))
+            assert (await client.done())["status"] == "completed"
+
+    run(scenario)
+    answers = [one.text for one in toy.asked[-1].messages if one.role == "assistant"]
+    assert all(len(text) < 250 for text in answers)
+
+
+def roles(messages: Sequence) -> list[tuple[str, str]]:
+    return [(one.role, one.text) for one in messages]
 
 
 def test_an_engine_that_stops_fails_the_response():

@@ -301,6 +301,17 @@ def test_a_model_that_never_stops_is_cut_and_the_next_unit_is_spoken(spec, monke
     run(scenario)
 
 
+def test_an_answer_is_not_cut_by_the_length_of_what_it_answers(monkeypatch):
+    async def scenario():
+        async with gateway(spec=fake_spec(tasks=("converse",))) as here:
+            n_samples = round(3 * speech_budget_s("Why?", 1.0) * RATE_HZ)
+            monkeypatch.setattr(here.engine, "tone", lambda text: np.zeros(n_samples, np.float32))
+            spoken = await say(here, "Why?")
+            assert (spoken.status, spoken.n_samples) == ("completed", n_samples)
+
+    run(scenario)
+
+
 def test_a_model_that_waits_for_words_is_not_cut_before_it_has_them_all(monkeypatch):
     async def scenario():
         async with gateway(spec=STREAMING) as here:

@@ -15,6 +15,7 @@ from models.spec import ModelSpec, OptionSpec, OptionValue
 
 _MAX_SHOWN_CHARACTERS = 80
 _MAX_SHOWN_NAMES = 40
+_KINDS = {"integer": "an integer", "audio": "a string: a sound file in base64"}
 
 
 def number_option(
@@ -109,14 +110,14 @@ def _typed_value(option: OptionSpec, value: object) -> OptionValue:
     # bool is a subclass of int in Python, yet `true` is no number in JSON.
     if option.kind == "boolean" and isinstance(value, bool):
         return value
-    if option.kind == "string" and isinstance(value, str):
+    if option.kind in ("string", "audio") and isinstance(value, str):
         return value
     if option.kind == "integer" and isinstance(value, int) and not isinstance(value, bool):
         return value
     if option.kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    article = "an" if option.kind == "integer" else "a"
-    message = f"option {option.name!r} is {_shown(value)}, must be {article} {option.kind}"
+    wanted = _KINDS.get(option.kind, f"a {option.kind}")
+    message = f"option {option.name!r} is {_shown(value)}, must be {wanted}"
     raise PlanError("invalid_type", message, option.name)
 
 

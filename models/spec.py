@@ -245,10 +245,13 @@ class CodecSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionSpec:
-    """A typed request option. `kind` names the JSON type that a client must send."""
+    """A typed request option. `kind` names the JSON type that a client must send.
+
+    `audio` is a string: a sound file in base64.
+    """
 
     name: str
-    kind: Literal["string", "number", "integer", "boolean"]
+    kind: Literal["string", "number", "integer", "boolean", "audio"]
     default: OptionValue | None
     description: str
     choices: tuple[str, ...] = ()
@@ -275,7 +278,8 @@ class ModelSpec:
     `state_size` is S, the length of a stream's integer state (see `PHASE_COLUMN`). `text_capacity`
     is the number of streamed text ids that a stream can hold; 0 where text cannot be streamed in.
     `sound_tags` are names that the model makes a sound of where they stand in angle brackets
-    (`laugh`); other tags never reach a model.
+    (`laugh`); other tags never reach a model. With one of the `whole_text_options` a text is taken
+    whole all the same.
     """
 
     name: str
@@ -289,6 +293,7 @@ class ModelSpec:
     depth: DepthSpec | None = None
     guidance: GuidanceSpec | None = None
     text_capacity: int = 0
+    whole_text_options: tuple[str, ...] = ()
     sound_tags: tuple[str, ...] = ()
     takes_audio: bool = False
     gives_text: bool = False
@@ -319,6 +324,10 @@ class ModelSpec:
     def n_columns(self) -> int:
         """K."""
         return len(self.columns)
+
+    def streams_text(self, options: Mapping[str, OptionValue]) -> bool:
+        """Whether a request with these options can be given its text while it is spoken."""
+        return self.text_capacity > 0 and not any(n in options for n in self.whole_text_options)
 
     def column_idx(self, name: str) -> int:
         """Index of the column called `name`."""

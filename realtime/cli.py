@@ -8,6 +8,7 @@ Whatever goes wrong in a foreseen way is one line on standard error and an exit 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -128,7 +129,10 @@ def say(
     language: Annotated[str | None, typer.Option(help="One of the model's languages.")] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(help="An option of the model as name=value; may be given several times."),
+        typer.Option(
+            help="An option of the model as name=value, a sound file as name=@file; may be given "
+            "several times."
+        ),
     ] = None,
     codec: Annotated[
         AudioCodec | None, typer.Option(help="On the wire; files take pcm16 by default.")
@@ -285,18 +289,32 @@ def _fail(message: str) -> NoReturn:
 
 
 def _options(pairs: Sequence[str]) -> dict[str, OptionValue]:
-    """`name=value` pairs; a value that is a JSON number or boolean is one, else it is text."""
+    """`name=value` pairs; a value that is a JSON number or boolean is one, else it is text.
+
+    `@file` is the file in base64.
+    """
     options: dict[str, OptionValue] = {}
     for pair in pairs:
         name, found, text = pair.partition("=")
         if not found or not name:
             raise typer.BadParameter(f"{pair!r} is not name=value", param_hint="--option")
+        if text.startswith("@"):
+            options[name] = _in_base64(Path(text[1:]))
+            continue
         try:
             value = json.loads(text)
         except ValueError:
             value = text
         options[name] = value if isinstance(value, int | float | bool) else text
     return options
+
+
+def _in_base64(path: Path) -> str:
+    try:
+        return base64.b64encode(path.read_bytes()).decode()
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}"
+        raise typer.BadParameter(message, param_hint="--option") from None
 
 
 def _own_models() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Final
 
 from models.errors import PlanError
@@ -128,7 +129,7 @@ def session_info(
         model=settings.model,
         voice=settings.voice or next(iter(spec.voices), None),
         language=settings.language or next(iter(spec.languages), None),
-        options=dict(settings.options),
+        options=_shown_options(settings.options, spec),
         output=output_in_force(settings.output, spec, config),
         limits=LimitsInfo(
             max_message_bytes=config.max_message_bytes,
@@ -139,6 +140,15 @@ def session_info(
             idle_timeout_s=config.idle_timeout_s,
         ),
     )
+
+
+def _shown_options(options: Mapping[str, OptionValue], spec: ModelSpec) -> dict[str, OptionValue]:
+    """Options as they are told back: of a sound file only what it is known by."""
+    files = {option.name for option in spec.options if option.kind == "audio"}
+    return {
+        name: f"sha256:{sha256(str(value).encode()).hexdigest()}" if name in files else value
+        for name, value in options.items()
+    }
 
 
 def options_of(spec: ModelSpec) -> tuple[OptionSpec, ...]:

@@ -24,7 +24,7 @@ MIN_USAGE: Final = 1e-5
 Padding = Literal["constant", "replicate"]
 CLOCK: Final = StateSpec(name="n_frames", shape=(1,), dtype="int64")
 """Frames that a stream has had."""
-_DTYPES: Final = {"float32": torch.float32, "float16": torch.float16}
+DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "int64": torch.int64}
 
 
 class Memory:
@@ -313,7 +313,7 @@ class WindowTransformer(nn.Module):
             x, new = layer(x, turns, mask, self._old(memory, idx, x))
             kept.append(new)
         if memory is not None:
-            dtype = _DTYPES[self.dtype]
+            dtype = DTYPES[self.dtype]
             memory.after["keys"] = torch.stack([keys for keys, _ in kept], dim=1).to(dtype)
             memory.after["values"] = torch.stack([values for _, values in kept], dim=1).to(dtype)
         return x

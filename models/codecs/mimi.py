@@ -6,15 +6,11 @@ Source: Defossez et al. 2024 (Moshi), section 3.3; layout of the keys as in the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
 
 import torch
 from torch import Tensor, nn
 
-from models.checkpoint import Config
 from models.codecs.causal import (
     CLOCK,
     CausalCodec,
@@ -26,107 +22,9 @@ from models.codecs.causal import (
     WindowTransformer,
     codebook,
 )
+from models.codecs.mimi_config import LATENT_STRIDE, MimiConfig
 from models.spec import StateSpec
 from models.weights import load_weights
-
-LATENT_STRIDE: Final = 2
-"""Transformer positions a frame."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MimiConfig:
-    """Shape of a checkpoint, from its config.
-
-    Args:
-        sample_rate_hz: of the PCM.
-        hidden: channels between convolutions and transformer.
-        n_filters: channels of the layer next to the PCM.
-        ratios: strides of the decoder's blocks.
-        kernel: taps of the outer layers at the latent's side.
-        last_kernel: taps of the layer next to the PCM (decoder) or the latent (encoder).
-        residual_kernel: taps of a residual block.
-        compress: channels of a residual block are its input's over this.
-        n_codebooks: levels, the semantic one among them.
-        n_semantic: levels of the semantic part.
-        n_codes: in a codebook.
-        code_dim: of a codebook entry.
-        n_layers: of each transformer.
-        n_heads: of its attention.
-        head_dim: of a head.
-        inner: of its feed-forward layers.
-        window: positions that attention sees.
-        theta: base of the rotary embedding.
-        eps: of the norms.
-    """
-
-    sample_rate_hz: int
-    hidden: int
-    n_filters: int
-    ratios: tuple[int, ...]
-    kernel: int
-    last_kernel: int
-    residual_kernel: int
-    compress: int
-    n_codebooks: int
-    n_semantic: int
-    n_codes: int
-    code_dim: int
-    n_layers: int
-    n_heads: int
-    head_dim: int
-    inner: int
-    window: int
-    theta: float
-    eps: float
-
-    @property
-    def samples_per_frame(self) -> int:
-        """PCM samples of a frame."""
-        return LATENT_STRIDE * math.prod(self.ratios)
-
-
-def mimi_config(config: Config) -> MimiConfig:
-    """The shape in a config. Raises: `WeightError`, it names the key."""
-    for key, value in (
-        ("use_causal_conv", True),
-        ("pad_mode", "constant"),
-        ("trim_right_ratio", 1.0),
-        ("use_conv_shortcut", False),
-        ("num_residual_layers", 1),
-        ("audio_channels", 1),
-        ("attention_bias", False),
-        ("hidden_act", "gelu"),
-    ):
-        config.expect(key, value)
-    n_heads = config.integer("num_attention_heads")
-    config.expect("num_key_value_heads", n_heads)
-    rope = config.optional("rope_parameters")
-    theta = config.number("rope_theta") if rope is None else _theta(config)
-    read = MimiConfig(
-        sample_rate_hz=config.integer("sampling_rate"),
-        hidden=config.integer("hidden_size"),
-        n_filters=config.integer("num_filters"),
-        ratios=config.integers("upsampling_ratios"),
-        kernel=config.integer("kernel_size"),
-        last_kernel=config.integer("last_kernel_size"),
-        residual_kernel=config.integer("residual_kernel_size"),
-        compress=config.integer("compress"),
-        n_codebooks=config.integer("num_quantizers"),
-        n_semantic=config.integer("num_semantic_quantizers"),
-        n_codes=config.integer("codebook_size"),
-        code_dim=config.integer("codebook_dim"),
-        n_layers=config.integer("num_hidden_layers"),
-        n_heads=n_heads,
-        head_dim=config.integer("head_dim"),
-        inner=config.integer("intermediate_size"),
-        window=config.integer("sliding_window"),
-        theta=theta,
-        eps=config.number("norm_eps"),
-    )
-    config.expect("vector_quantization_hidden_dimension", read.code_dim)
-    config.expect("upsample_groups", read.hidden)
-    config.expect("frame_rate", read.sample_rate_hz / read.samples_per_frame)
-    return read
 
 
 class Mimi(CausalCodec):
@@ -145,14 +43,7 @@ class Mimi(CausalCodec):
         hidden = config.hidden
         self.encoder = _Encoder(config)
         self.encoder_transformer = _transformer(config)
-        self.downsample = CausalConv(
-            hidden,
-            hidden,
-            2 * LATENT_STRIDE,
-            stride=LATENT_STRIDE,
-            has_bias=False,
-            padding="replicate",
-        )
+        self.downsample = _downsample(config)
         self.quantizer = _Quantizer(config)
         self.upsample = CausalUpsample(
             hidden, hidden, LATENT_STRIDE, name="upsample", groups=hidden, has_bias=False
@@ -179,9 +70,43 @@ class Mimi(CausalCodec):
 
     def encode(self, pcm: Tensor) -> Tensor:
         """Codes `(B, T, Q)` of whole signals `(B, n)`; the last frame is padded with silence."""
-        x = self.encoder(pcm.unsqueeze(1))
-        x = self.encoder_transformer.whole(x.transpose(1, 2)).transpose(1, 2)
-        return self.quantizer.encode(self.downsample.whole(x))
+        return _codes(self, pcm)
+
+
+class MimiEncoder(nn.Module):
+    """What of Mimi turns PCM to codes: other codecs listen with it.
+
+    Args:
+        config: shape of the weights.
+    """
+
+    def __init__(self, config: MimiConfig) -> None:
+        super().__init__()
+        self.encoder = _Encoder(config)
+        self.encoder_transformer = _transformer(config)
+        self.downsample = _downsample(config)
+        self.quantizer = _Quantizer(config)
+
+    def encode(self, pcm: Tensor) -> Tensor:
+        """See `Mimi.encode`."""
+        return _codes(self, pcm)
+
+
+def _codes(model: Mimi | MimiEncoder, pcm: Tensor) -> Tensor:
+    x = model.encoder(pcm.unsqueeze(1))
+    x = model.encoder_transformer.whole(x.transpose(1, 2)).transpose(1, 2)
+    return model.quantizer.encode(model.downsample.whole(x))
+
+
+def _downsample(config: MimiConfig) -> CausalConv:
+    return CausalConv(
+        config.hidden,
+        config.hidden,
+        2 * LATENT_STRIDE,
+        stride=LATENT_STRIDE,
+        has_bias=False,
+        padding="replicate",
+    )
 
 
 class _Residual(nn.Module):
@@ -332,6 +257,15 @@ def load_mimi(config: MimiConfig, tensors: Mapping[str, Tensor], *, source: str)
     return model.requires_grad_(False)
 
 
+def load_mimi_encoder(
+    config: MimiConfig, tensors: Mapping[str, Tensor], *, source: str
+) -> MimiEncoder:
+    """As `load_mimi`; the tensors are the encoder's and the quantizer's alone."""
+    model = MimiEncoder(config)
+    load_weights(model, join_codebooks(tensors, source=source), source=source)
+    return model.requires_grad_(False)
+
+
 def join_codebooks(tensors: Mapping[str, Tensor], *, source: str) -> dict[str, Tensor]:
     """Codebooks as tables, in place of the sums and usages that training keeps.
 
@@ -366,9 +300,3 @@ def _transformer(config: MimiConfig) -> WindowTransformer:
         for _ in range(config.n_layers)
     ]
     return WindowTransformer(layers, rate=LATENT_STRIDE, theta=config.theta)
-
-
-def _theta(config: Config) -> float:
-    rope = config.part("rope_parameters")
-    rope.expect("rope_type", "default")
-    return rope.number("rope_theta")

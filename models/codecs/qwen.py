@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from models.checkpoint import Config
 from models.codecs.causal import (
     CLOCK,
+    DTYPES,
     CausalCodec,
     CausalConv,
     CausalUpsample,
@@ -34,6 +35,8 @@ from models.weights import load_weights
 
 DILATIONS: Final = (1, 3, 9)
 N_SEMANTIC: Final = 1
+REACH_FRAMES: Final = 24
+"""More than the convolutions behind the transformer look back: 12 are enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +150,27 @@ class QwenCodec(CausalCodec):
 
     def pcm(self, frames: Tensor, memory: Memory) -> Tensor:
         """See `CausalCodec.pcm`."""
+        return self._sound(self._latent(frames, memory), memory)
+
+    def state_after(self, frames: Tensor) -> dict[str, Tensor]:
+        """What a stream remembers that has had `frames` `(T, Q)`, by name.
+
+        The convolutions behind the transformer look back a few frames only, and most of the work is
+        theirs: they are given the last frames alone.
+        """
+        zeros = {one.name: _zeros(one, self.pre_conv.conv.weight.device) for one in self.states}
+        memory = Memory(zeros)
+        latent = self._latent(frames.unsqueeze(0), memory)
+        self._sound(latent[:, :, -REACH_FRAMES:], memory)
+        memory.advance(len(frames))
+        return {name: tensor[0] for name, tensor in memory.after.items()}
+
+    def _latent(self, frames: Tensor, memory: Memory) -> Tensor:
         x = self.pre_conv(self.quantizer(frames), memory)
-        x = self.pre_transformer(x.transpose(1, 2), memory).transpose(1, 2)
+        latent: Tensor = self.pre_transformer(x.transpose(1, 2), memory).transpose(1, 2)
+        return latent
+
+    def _sound(self, x: Tensor, memory: Memory) -> Tensor:
         for layer in self.upsample:
             x = layer(x, memory)
         pcm: Tensor = self.decoder(x, memory)[:, 0]
@@ -310,6 +332,10 @@ class _Decoder(nn.ModuleList):
         for layer in self:
             x = layer(x) if isinstance(layer, SnakeBeta) else layer(x, memory)
         return x
+
+
+def _zeros(state: StateSpec, device: torch.device) -> Tensor:
+    return torch.zeros((1, *state.shape), dtype=DTYPES[state.dtype], device=device)
 
 
 def _states_of(module: nn.Module) -> tuple[StateSpec, ...]:

@@ -11,8 +11,9 @@ from typing import Final
 
 from tokenizers import Tokenizer
 
+from models.audio.reference import REFERENCE_AUDIO, REFERENCE_TEXT
 from models.checkpoint import read_config
-from models.codecs.mimi import MimiConfig, mimi_config
+from models.codecs.mimi_config import MimiConfig, mimi_config
 from models.errors import WeightError
 from models.hugging_face import LlamaConfig, depth_spec, llama_config, read_tokenizer
 from models.options import integer_option, number_option
@@ -22,7 +23,6 @@ from models.spec import (
     FamilyFacts,
     FrameSpec,
     ModelSpec,
-    OptionSpec,
     PhaseColumn,
     PhaseSpec,
     SamplingParams,
@@ -42,19 +42,13 @@ TEMPERATURE: Final = number_option(
 TOP_K: Final = integer_option(
     "top_k", 50, 0, 2048, "codes that may be drawn, the likeliest first; 0: all"
 )
-REFERENCE_TEXT: Final = OptionSpec(
-    name="reference_text",
-    kind="string",
-    default=None,
-    description="the words of the reference audio, whose voice is to be taken",
-)
 
 
 FACTS: Final = FamilyFacts(
     tasks=("speak",),
     voices=VOICES,
     languages=("en",),
-    options=(TEMPERATURE, TOP_K, REFERENCE_TEXT),
+    options=(TEMPERATURE, TOP_K, REFERENCE_AUDIO, REFERENCE_TEXT),
     weights_licence="Apache-2.0 (LM), CC-BY-4.0 (Mimi)",
     weights_source="sesame/csm-1b",
 )

@@ -13,6 +13,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from models.audio.cache import ContentCache
+from models.audio.reference import Reference
 from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
 from models.checkpoint import Taker
 from models.codecs.mimi import Mimi, load_mimi
@@ -28,6 +30,8 @@ __all__ = ["FACTS", "CsmModel", "is_in", "load", "read_spec"]
 
 BACKBONE = "backbone_model."
 DEPTH = "depth_decoder.model."
+MAX_VOICES = 256
+"""Recordings of which the codes are kept; 30 s take 96 kB."""
 CODE_TABLE = "backbone_model.embed_tokens.embed_audio_tokens.weight"
 
 
@@ -52,6 +56,7 @@ class CsmModel(ModelModule):
         self.spec = model_spec(config, mimi.codec_spec())
         self.tokenizer = tokenizer
         self.mimi = mimi
+        self._codes: ContentCache[Tensor] = ContentCache(MAX_VOICES)
         left = dict(weights)
         self._take_tables(left)
         self.decoder = make_decoder(config.backbone)
@@ -83,8 +88,13 @@ class CsmModel(ModelModule):
         """Make the prompt. Worker thread. Raises: `PlanError`, see `models.csm.prompt.plan`."""
         return prompt.plan(request, self.spec, self.config, self.tokenizer, self._encode)
 
-    def _encode(self, pcm: Tensor) -> Tensor:
-        return self.mimi.encode(pcm.unsqueeze(0))[0]
+    def _encode(self, reference: Reference) -> Tensor:
+        return self._codes.get(reference.key, lambda: self._encoded(reference))
+
+    def _encoded(self, reference: Reference) -> Tensor:
+        weight = self.mimi.downsample.conv.weight
+        pcm = torch.from_numpy(reference.pcm).to(weight.device, weight.dtype)
+        return self.mimi.encode(pcm.unsqueeze(0))[0].cpu()
 
     def embed(self, ids: Tensor, phase: Tensor) -> Tensor:
         """The text's row, or the sum of the codes' rows; every codebook has ids of its own."""

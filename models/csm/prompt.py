@@ -14,24 +14,23 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from models.base import PromptPlan
-from models.csm.config import (
+from models.audio.reference import (
     REFERENCE_TEXT,
-    STATE_SIZE,
-    TEMPERATURE,
-    TOP_K,
-    CsmConfig,
+    Reference,
+    read_reference,
+    reference_words,
 )
+from models.base import PromptPlan
+from models.csm.config import STATE_SIZE, TEMPERATURE, TOP_K, CsmConfig
 from models.errors import PlanError
 from models.limits import frame_limit, least_frames
 from models.options import check_language, check_options, check_voice
 from models.spec import ModelSpec, OptionValue, PlanRequest, SamplingParams
 
 MAX_SECONDS: Final = 90.0
-MAX_REFERENCE_S: Final = 30.0
 
-Encode = Callable[[Tensor], Tensor]
-"""PCM `(n,)` at the codec's rate to codes `(T, Q)`."""
+Encode = Callable[[Reference], Tensor]
+"""A recording at the codec's rate to codes `(T, Q)`."""
 
 
 def plan(
@@ -45,27 +44,25 @@ def plan(
 
     Raises:
         PlanError: `unknown_option`, `invalid_type`, `invalid_value`, `unknown_voice`,
-            `unsupported_language`, `empty_text`, `invalid_reference` (no words to it, the wrong
-            rate, too long), `prompt_too_long`.
+            `unsupported_language`, `empty_text`, `prompt_too_long`, `invalid_reference` (audio or
+            words alone), and those of `models.audio.reference.read_reference`.
     """
     options = check_options(spec, request.options)
     check_language(spec, request.language)
     voice = check_voice(spec, request.voice)
     if not request.text.strip():
         raise PlanError("empty_text", "the text is empty: there is nothing to say", "text")
-    turns = [_text_rows(f"[{voice}]{request.text}", config, tokenizer)]
-    n_text = len(turns[0])
-    reference_text = options.get(REFERENCE_TEXT.name)
-    if request.audio is not None:
-        codes = encode(_reference(request, config, reference_text))
-        turns[:0] = [
-            _text_rows(f"[{voice}]{reference_text}", config, tokenizer),
-            _audio_rows(codes, config),
-        ]
-    elif reference_text is not None:
-        message = f"{REFERENCE_TEXT.name} is given without reference audio"
-        raise PlanError("invalid_reference", message, REFERENCE_TEXT.name)
-    ids = torch.cat(turns)
+    text = _text_rows(f"[{voice}]{request.text}", config, tokenizer)
+    reference = read_reference(request, options, config.mimi.sample_rate_hz)
+    words = reference_words(options, reference)
+    before = []
+    if reference is not None:
+        if words is None:
+            message = f"the model needs the words of the recording: give {REFERENCE_TEXT.name}"
+            raise PlanError("invalid_reference", message, REFERENCE_TEXT.name)
+        said = _text_rows(f"[{voice}]{words}", config, tokenizer)
+        before = [said, _audio_rows(encode(reference), config)]
+    ids = torch.cat([*before, text])
     n_most = spec.backbone.max_positions - len(ids)
     if n_most < least_frames(spec):
         most = spec.backbone.max_positions - least_frames(spec)
@@ -74,7 +71,9 @@ def plan(
     return PromptPlan(
         ids=ids,
         state=torch.zeros(STATE_SIZE, dtype=torch.int64),
-        max_frames=min(n_most, _frames_wanted(request, spec, n_text)),
+        max_frames=min(n_most, _frames_wanted(request, spec, len(text))),
+        prefix_key=None if reference is None else reference.key,
+        prefix_rows=len(ids) - len(text),
         sampling=_sampling(options, spec),
     )
 
@@ -91,22 +90,6 @@ def _audio_rows(codes: Tensor, config: CsmConfig) -> Tensor:
     rows[:-1, 1:] = codes
     rows[:, 0] = config.no_text
     return rows
-
-
-def _reference(request: PlanRequest, config: CsmConfig, text: OptionValue | None) -> Tensor:
-    assert request.audio is not None, "the caller has looked"
-    rate_hz = config.mimi.sample_rate_hz
-    if not text:
-        message = f"reference audio needs its words in the option {REFERENCE_TEXT.name}"
-        raise PlanError("invalid_reference", message, REFERENCE_TEXT.name)
-    if request.audio_rate_hz != rate_hz:
-        message = f"reference audio is at {request.audio_rate_hz} Hz, must be at {rate_hz}"
-        raise PlanError("invalid_reference", message, "audio")
-    if not 0 < len(request.audio) <= MAX_REFERENCE_S * rate_hz:
-        seconds = len(request.audio) / rate_hz
-        message = f"reference audio has {seconds:.1f} s, at most {MAX_REFERENCE_S:g} are taken"
-        raise PlanError("invalid_reference", message, "audio")
-    return torch.from_numpy(request.audio)
 
 
 def _frames_wanted(request: PlanRequest, spec: ModelSpec, n_text: int) -> int:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from models.audio.reference import REFERENCE_AUDIO, REFERENCE_TEXT
 from models.checkpoint import Config, read_config
+from models.codecs.mimi_config import MimiConfig, mimi_config
 from models.codecs.qwen import QwenCodecConfig, qwen_codec_config
-from models.errors import WeightError
 from models.hugging_face import LlamaConfig, depth_spec, llama_config
 from models.layers.transformer import BlockStyle
 from models.options import integer_option, number_option
+from models.qwen3_tts.speaker import SpeakerConfig, speaker_config
 from models.spec import (
     CodecSpec,
     ColumnSpec,
@@ -38,9 +40,11 @@ TEXT_CAPACITY: Final = 2048
 N_MARKS: Final = 1024
 """Ids at the end of the first codebook's vocabulary that are marks and never drawn, but the end."""
 TEXT_COLUMN: Final = "text"
-STEP: Final = 1
-"""Place in a stream's state: rows generated."""
-STATE_SIZE: Final = 2
+STEP, IS_TOLD = 1, 2
+"""Places in a stream's state: rows generated; 1 where all of the text and its end stand in the
+prompt."""
+STATE_SIZE: Final = 3
+BASE: Final = "base"
 AUTO: Final = "auto"
 """The language that leaves the choice to the model."""
 
@@ -61,13 +65,18 @@ INSTRUCTIONS: Final = OptionSpec(
 )
 REPETITION_WINDOW: Final = 256
 """Rows that the penalty looks back: 20 s. The reference looks back to the start."""
+DRAWING: Final = (TEMPERATURE, TOP_K, REPETITION_PENALTY)
+OF_BASE: Final = (*DRAWING, REFERENCE_AUDIO, REFERENCE_TEXT)
+"""Options of checkpoints that speak with the voices of recordings."""
+OF_OTHERS: Final = (*DRAWING, INSTRUCTIONS)
+"""Options of checkpoints with voices of their own."""
 FACTS: Final = FamilyFacts(
     tasks=("speak",),
     voices=(),
     languages=(AUTO,),
-    options=(TEMPERATURE, TOP_K, REPETITION_PENALTY, INSTRUCTIONS),
+    options=(*OF_BASE, INSTRUCTIONS),
     weights_licence="Apache-2.0",
-    weights_source="Qwen/Qwen3-TTS-12Hz-*-CustomVoice and *-VoiceDesign",
+    weights_source="Qwen/Qwen3-TTS-12Hz-*-Base, *-CustomVoice and *-VoiceDesign",
 )
 
 
@@ -82,6 +91,19 @@ class CodecMarks:
     no_think: int
     think_bos: int
     think_eos: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoiceConfig:
+    """What a Base checkpoint hears the reference audio with.
+
+    Args:
+        speaker: gives a vector of the voice.
+        listener: gives the codes of the recording; it has more levels than count.
+    """
+
+    speaker: SpeakerConfig
+    listener: MimiConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +123,7 @@ class QwenTtsConfig:
         speakers: ids of the voices, by name.
         dialects: languages that voices speak where Chinese is asked for, by voice.
         languages: ids of the languages, by name.
+        voice: of Base checkpoints, which speak with the voices of recordings.
     """
 
     talker: LlamaConfig
@@ -115,6 +138,7 @@ class QwenTtsConfig:
     speakers: Mapping[str, int]
     dialects: Mapping[str, str]
     languages: Mapping[str, int]
+    voice: VoiceConfig | None
 
     @property
     def n_codebooks(self) -> int:
@@ -140,14 +164,10 @@ def is_qwen3_tts(folder: Path) -> bool:
 def read_qwen3_tts_config(folder: Path) -> QwenTtsConfig:
     """What a checkpoint's files state. Raises: `WeightError`, it names the key."""
     config = read_config(folder / "config.json")
-    if config.text("tts_model_type") == "base":
-        raise WeightError(
-            f"{folder} is a Base checkpoint, which speaks with voices of reference audio only; "
-            "this is not supported: take a CustomVoice or VoiceDesign checkpoint"
-        )
     talker = config.part("talker_config")
     predictor = talker.part("code_predictor_config")
-    codec = qwen_codec_config(read_config(folder / CODEC_FOLDER / "config.json"))
+    stated = read_config(folder / CODEC_FOLDER / "config.json")
+    codec = qwen_codec_config(stated)
     for part in (talker, predictor):
         part.expect("num_code_groups", codec.n_codebooks)
     predictor.expect("vocab_size", codec.n_codes)
@@ -164,6 +184,7 @@ def read_qwen3_tts_config(folder: Path) -> QwenTtsConfig:
         speakers=_ids(talker.part("spk_id")),
         dialects=_dialects(talker),
         languages=_ids(talker.part("codec_language_id")),
+        voice=_voice(config, stated, codec) if config.text("tts_model_type") == BASE else None,
     )
 
 
@@ -217,9 +238,12 @@ def model_spec(config: QwenTtsConfig, codec: CodecSpec) -> ModelSpec:
         codec=codec,
         state_size=STATE_SIZE,
         text_capacity=TEXT_CAPACITY,
+        # The words stand beside the codes of the recording, and the text right behind them: there
+        # it is all in the prompt.
+        whole_text_options=() if config.voice is None else (REFERENCE_TEXT.name,),
         voices=tuple(config.speakers),
         languages=(AUTO, *(name for name in config.languages if "dialect" not in name)),
-        options=FACTS.options,
+        options=OF_OTHERS if config.voice is None else OF_BASE,
         weights_licence=FACTS.weights_licence,
         weights_source=FACTS.weights_source,
     )
@@ -235,6 +259,19 @@ def _marks(talker: Config) -> CodecMarks:
         think_bos=talker.integer("codec_think_bos_id"),
         think_eos=talker.integer("codec_think_eos_id"),
     )
+
+
+def _voice(config: Config, stated: Config, codec: QwenCodecConfig) -> VoiceConfig:
+    """What a Base checkpoint adds; `stated` is the codec's file."""
+    speaker = speaker_config(config.part("speaker_encoder_config"))
+    listener = mimi_config(stated.part("encoder_config"))
+    config.part("talker_config").expect("hidden_size", speaker.size)
+    stated.expect("encoder_valid_num_quantizers", codec.n_codebooks)
+    stated.expect("encode_downsample_rate", listener.samples_per_frame)
+    stated.expect("input_sample_rate", listener.sample_rate_hz)
+    stated.part("encoder_config").expect("codebook_size", codec.n_codes)
+    config.part("speaker_encoder_config").expect("sample_rate", listener.sample_rate_hz)
+    return VoiceConfig(speaker=speaker, listener=listener)
 
 
 def _ids(config: Config) -> dict[str, int]:

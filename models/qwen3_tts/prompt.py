@@ -1,12 +1,15 @@
 """Requests to prompts: `plan` and `extend` of `qwen3_tts`. Worker thread, touches no weights.
 
 A row holds a text id, codes, or both. The speaker and the language stand in the first codebook's
-column; the text follows, one id a row, and each generated frame takes the next.
+column; the text follows, one id a row, and each generated frame takes the next. Where a recording
+and its words are given, the recording's codes stand before the generated ones, and its words before
+the text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -20,6 +23,7 @@ from models.options import check_language, check_options, check_voice
 from models.qwen3_tts.config import (
     AUTO,
     INSTRUCTIONS,
+    IS_TOLD,
     MAX_FRAMES,
     REPETITION_PENALTY,
     REPETITION_WINDOW,
@@ -29,6 +33,7 @@ from models.qwen3_tts.config import (
     TOP_K,
     QwenTtsConfig,
 )
+from models.qwen3_tts.voice import Voice
 from models.spec import ModelSpec, OptionValue, PlanRequest, SamplingParams
 
 OPENING: Final = "<|im_start|>assistant\n"
@@ -36,14 +41,34 @@ INSTRUCTED: Final = "<|im_start|>user\n{}<|im_end|>\n"
 CHINESE: Final = "chinese"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A recording to speak like.
+
+    Args:
+        voice: what was heard.
+        row: `(H,)`, the speaker's row.
+        words: said in it; None: only its sound counts.
+    """
+
+    voice: Voice
+    row: Tensor
+    words: str | None
+
+
 def plan(
-    request: PlanRequest, spec: ModelSpec, config: QwenTtsConfig, tokenizer: Tokenizer
+    request: PlanRequest,
+    spec: ModelSpec,
+    config: QwenTtsConfig,
+    tokenizer: Tokenizer,
+    heard: Heard | None,
 ) -> PromptPlan:
-    """Make the prompt of a request; its text but for the first id goes into the text feed.
+    """Make the prompt of a request; text that has no place in it goes into the text feed.
 
     Raises:
         PlanError: `unknown_option`, `invalid_type`, `invalid_value`, `unknown_voice`,
-            `unsupported_language`, `empty_text`, `prompt_too_long`.
+            `unsupported_language`, `empty_text`, `prompt_too_long`, `text_not_streamed` (the words
+            of a recording are given).
     """
     options = check_options(spec, request.options)
     voice = check_voice(spec, request.voice)
@@ -56,24 +81,39 @@ def plan(
         raise PlanError("prompt_too_long", message, "text")
     instructions = options.get(INSTRUCTIONS.name)
     opening = INSTRUCTED.format(instructions) + OPENING if instructions else OPENING
-    rows: list[tuple[int, int | None]] = [
-        (idx, None) for idx in tokenizer.encode(opening, add_special_tokens=False).ids
-    ]
-    rows += _voiced(_introduction(voice, language, config), text[0], config)
-    ids = _as_rows(rows, config)
-    n_known = len(text) if request.is_text_final else None
+    said = _introduction(voice, language, config, has_row=heard is not None)
+    head = _as_rows(
+        [(idx, None) for idx in tokenizer.encode(opening, add_special_tokens=False).ids]
+        + _beside_padding(said, config),
+        config,
+    )
+    if heard is not None and heard.words is not None:
+        if not request.is_text_final:
+            message = "with the words of a recording the text is taken whole"
+            raise PlanError("text_not_streamed", message, "text")
+        words = text_ids(heard.words, tokenizer)
+        assert heard.voice.frames is not None, "encoded together with its words"
+        rows, left = _recording(words, text, heard.voice.frames, config)
+    else:
+        words, left = [], [*text[1:], config.tts_eos]
+        rows = _as_rows([(text[0], config.marks.bos)], config)
+    ids = torch.cat([head, rows])
     n_most = min(MAX_FRAMES, spec.backbone.max_positions - len(ids))
     if n_most < least_frames(spec):
         message = f"the prompt has {len(ids)} rows: shorten the instructions"
         raise PlanError("prompt_too_long", message, INSTRUCTIONS.name)
-    return PromptPlan(
+    state = torch.zeros(STATE_SIZE, dtype=torch.int64)
+    state[IS_TOLD] = not left
+    n_known = len(text) if request.is_text_final else None
+    plan = PromptPlan(
         ids=ids,
-        state=torch.zeros(STATE_SIZE, dtype=torch.int64),
+        state=state,
         max_frames=min(n_most, frame_limit(request, spec, n_known)),
-        text_ids=torch.tensor(text[1:], dtype=torch.int64),
+        text_ids=torch.tensor(left[:-1], dtype=torch.int64),
         is_text_final=request.is_text_final,
         sampling=_sampling(options, spec),
     )
+    return plan if heard is None else _with_voice(plan, heard, len(head), len(words))
 
 
 def text_ids(text: str, tokenizer: Tokenizer) -> list[int]:
@@ -84,8 +124,13 @@ def text_ids(text: str, tokenizer: Tokenizer) -> list[int]:
     return ids
 
 
-def _introduction(voice: str | None, language: str | None, config: QwenTtsConfig) -> list[int]:
-    """Ids of the first codebook's column before the text: language, speaker, padding."""
+def _introduction(
+    voice: str | None, language: str | None, config: QwenTtsConfig, *, has_row: bool
+) -> list[int]:
+    """Ids of the first codebook's column before the text: language, speaker, padding.
+
+    `has_row`: the speaker's row is made of a recording; padding holds its place.
+    """
     marks = config.marks
     if voice is not None and language in (CHINESE, AUTO) and voice in config.dialects:
         language = config.dialects[voice]
@@ -95,16 +140,47 @@ def _introduction(voice: str | None, language: str | None, config: QwenTtsConfig
         assert language is not None, "None was just handled"
         said = [marks.think, marks.think_bos, config.languages[language], marks.think_eos]
     speaker = [] if voice is None else [config.speakers[voice]]
-    return [*said, *speaker, marks.pad]
+    return [*said, *(speaker or [marks.pad] * has_row), marks.pad]
 
 
-def _voiced(
-    introduction: Sequence[int], first_text: int, config: QwenTtsConfig
+def _beside_padding(
+    introduction: Sequence[int], config: QwenTtsConfig
 ) -> list[tuple[int, int | None]]:
-    """Rows with text and a code: the introduction beside padding, then the first id of text."""
+    """Rows of the introduction; the text begins beside its last one."""
     padding = [config.tts_pad] * (len(introduction) - 1)
-    texts = [*padding, config.tts_bos, first_text]
-    return list(zip(texts, [*introduction, config.marks.bos], strict=True))
+    return list(zip([*padding, config.tts_bos], introduction, strict=True))
+
+
+def _recording(
+    words: Sequence[int], text: Sequence[int], frames: Tensor, config: QwenTtsConfig
+) -> tuple[Tensor, list[int]]:
+    """Rows of a recording's codes with words, text and its end beside them; and what is left."""
+    said = [*words, *text, config.tts_eos]
+    n_rows = len(frames) + 1
+    beside = said[:n_rows] + [config.tts_pad] * (n_rows - len(said))
+    rows = _as_rows([(idx, config.marks.bos) for idx in beside], config)
+    rows[1:, 1:] = frames
+    return rows, said[n_rows:]
+
+
+def _with_voice(plan: PromptPlan, heard: Heard, n_head: int, n_words: int) -> PromptPlan:
+    """`plan` with the speaker's row, which is the last but one of its `n_head` first rows.
+
+    Up to the words' end all prompts of one voice are the same.
+    """
+    at = n_head - 2
+    embeds = heard.row.new_zeros(len(plan.ids), len(heard.row))
+    embeds[at] = heard.row
+    mask = torch.zeros(len(plan.ids), dtype=torch.bool)
+    mask[at] = True
+    return replace(
+        plan,
+        embeds=embeds,
+        embed_mask=mask,
+        codec_state=heard.voice.codec_state,
+        prefix_key=heard.voice.key,
+        prefix_rows=min(n_head + n_words, len(plan.ids)),
+    )
 
 
 def _as_rows(rows: Sequence[tuple[int, int | None]], config: QwenTtsConfig) -> Tensor:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from models.audio.reference import REFERENCE_AUDIO
 from models.checkpoint import Config, read_config
 from models.codecs.dac import CHUNK_FRAMES, DacConfig, read_dac_config
 from models.codecs.windowed import windowed_codec
@@ -39,6 +40,7 @@ THETA: Final = 10_000.0
 PHONEMES: Final = "espeak"
 LANGUAGE: Final = "language_id"
 EMOTION: Final = "emotion"
+SPEAKER: Final = "speaker"
 
 ROW, LAST = 1, 2
 """Places in a stream's state: rows generated, and the number of frames once the end has come."""
@@ -103,9 +105,11 @@ FACTS: Final = FamilyFacts(
             )
             for name, share in EMOTIONS.items()
         ),
+        REFERENCE_AUDIO,
     ),
-    weights_licence="Apache-2.0 (LM), MIT (DAC)",
-    weights_source="Zyphra/Zonos-v0.1-transformer and descript/dac_44khz",
+    weights_licence="Apache-2.0 (LM, speaker encoder), MIT (DAC)",
+    weights_source="Zyphra/Zonos-v0.1-transformer, Zyphra/Zonos-v0.1-speaker-embedding and "
+    "descript/dac_44khz",
 )
 SAMPLING: Final = SamplingParams(
     temperature=1.0, min_p=0.1, repetition_penalty=3.0, repetition_window=2
@@ -162,6 +166,11 @@ class ZonosConfig:
     def n_codebooks(self) -> int:
         """Codes in a frame."""
         return self.dac.n_codebooks
+
+    @property
+    def speaker_size(self) -> int:
+        """Numbers that a voice is told by; 0: the checkpoint takes none."""
+        return next((one.width for one in self.conditioners if one.name == SPEAKER), 0)
 
 
 def is_zonos(folder: Path) -> bool:
@@ -239,7 +248,9 @@ def model_spec(config: ZonosConfig) -> ModelSpec:
         state_size=PAST + (dac.n_codebooks - 1) * dac.n_codebooks,
         voices=FACTS.voices,
         languages=FACTS.languages,
-        options=FACTS.options,
+        options=tuple(
+            one for one in FACTS.options if config.speaker_size or one is not REFERENCE_AUDIO
+        ),
         weights_licence=FACTS.weights_licence,
         weights_source=FACTS.weights_source,
     )

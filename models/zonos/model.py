@@ -7,12 +7,13 @@ requests of a batch do not share draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from models.audio.reference import REFERENCE_AUDIO, read_reference
 from models.base import Advance, Attention, Decoded, PromptPlan, TextFeed
 from models.checkpoint import read_safetensors
 from models.codecs.dac import Dac, load_dac
@@ -24,7 +25,7 @@ from models.module import ModelModule
 from models.options import check_language, check_options
 from models.spec import ModelSpec, OptionValue, PlanRequest, SamplingParams
 from models.weights import load_weights
-from models.zonos.conditioning import PrefixRows, Told
+from models.zonos.conditioning import PrefixRows
 from models.zonos.config import (
     DAC_FOLDER,
     EMOTION,
@@ -41,6 +42,7 @@ from models.zonos.config import (
     ROW,
     SAMPLING,
     SETTINGS,
+    SPEAKER,
     TEMPERATURE,
     ZonosConfig,
     is_zonos,
@@ -48,6 +50,7 @@ from models.zonos.config import (
     read_zonos_config,
 )
 from models.zonos.phonemes import Phonemize, espeak, phoneme_ids
+from models.zonos.speaker import FOLDER, RATE_HZ, SpeakerEncoder, read_speaker_encoder
 
 __all__ = ["FACTS", "ZonosModel", "is_in", "load", "read_spec"]
 
@@ -68,6 +71,7 @@ class ZonosModel(ModelModule):
         config: of the checkpoint.
         weights: of the LM, by the checkpoint's keys.
         dac: the detokenizer.
+        speaker: hears the voices of recordings; None: its files are not here.
         phonemize: reads text.
 
     Raises:
@@ -81,6 +85,7 @@ class ZonosModel(ModelModule):
         config: ZonosConfig,
         weights: Mapping[str, Tensor],
         dac: Dac,
+        speaker: SpeakerEncoder | None = None,
         phonemize: Phonemize = espeak,
     ) -> None:
         super().__init__()
@@ -100,6 +105,10 @@ class ZonosModel(ModelModule):
         )
         load_weights(self.lm, _renamed(weights), source="model.safetensors")
         self.dac = dac
+        self.speaker = speaker
+        if speaker is not None and speaker.size != config.speaker_size:
+            sizes = f"{speaker.size} numbers, the checkpoint takes {config.speaker_size}"
+            raise WeightError(f"{FOLDER} tells a voice by {sizes}")
         self.register_buffer("delays", torch.arange(n), persistent=False)
         self.requires_grad_(False)
 
@@ -110,15 +119,14 @@ class ZonosModel(ModelModule):
         Raises:
             PlanError: `unknown_option`, `invalid_type`, `invalid_value`, `unsupported_language`,
                 `empty_text`, `prompt_too_long`, `phonemizer_missing`, `phonemizer_failed`,
-                `invalid_reference` (voices of reference audio are not supported).
+                `speaker_encoder_missing`, and those of `models.audio.reference.read_reference`.
         """
         options = check_options(self.spec, request.options)
         language = check_language(self.spec, request.language) or LANGUAGES[0]
         if not request.text.strip():
             raise PlanError("empty_text", "the text is empty: there is nothing to say", "text")
-        if request.audio is not None:
-            raise PlanError("invalid_reference", "zonos takes no reference audio here", "audio")
         told = self._told(request.text, language, options)
+        told[SPEAKER] = self._voice(request, options)
         max_frames = self._max_frames(request, len(told[PHONEMES] or ()))
         prefix: PrefixRows = self.lm["prefix_conditioner"]  # type: ignore[assignment] # made so
         scale = float(options[GUIDANCE.name])
@@ -143,7 +151,23 @@ class ZonosModel(ModelModule):
             sampling={column.name: sampling for column in self.spec.columns},
         )
 
-    def _told(self, text: str, language: str, options: Mapping[str, OptionValue]) -> Told:
+    def _voice(
+        self, request: PlanRequest, options: Mapping[str, OptionValue]
+    ) -> list[float] | None:
+        reference = read_reference(request, options, RATE_HZ)
+        if reference is None:
+            return None
+        if self.speaker is None:
+            message = (
+                f"the encoder of voices is not here: put Zyphra/Zonos-v0.1-speaker-embedding "
+                f"into the folder {FOLDER} of the checkpoint"
+            )
+            raise PlanError("speaker_encoder_missing", message, REFERENCE_AUDIO.name)
+        return self.speaker.vector(reference)
+
+    def _told(
+        self, text: str, language: str, options: Mapping[str, OptionValue]
+    ) -> dict[str, Sequence[float] | None]:
         shares = [float(options[name]) for name in EMOTIONS]
         total = sum(shares) or 1.0
         return {
@@ -244,7 +268,12 @@ def read_spec(folder: Path) -> ModelSpec:
 def load(folder: Path) -> ZonosModel:
     """The model of a checkpoint folder, on the CPU in float32. Raises: `WeightError`."""
     config = read_zonos_config(folder)
-    return ZonosModel(config, read_safetensors(folder), load_dac(folder / DAC_FOLDER))
+    return ZonosModel(
+        config,
+        read_safetensors(folder),
+        load_dac(folder / DAC_FOLDER),
+        speaker=read_speaker_encoder(folder),
+    )
 
 
 def _renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

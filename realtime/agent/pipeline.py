@@ -306,7 +306,7 @@ class PipelineReply:
             self._outbox.put(AudioDelta(pcm=pcm, text_end=self._text_end))
 
     def _spoken_place(self) -> int:
-        if self._stages.bridge.spec.text_capacity:
+        if self._speaker.is_streaming:
             # One stream speaks all of the text, and does not say where in it it is.
             rate_hz = self._stages.bridge.spec.frame.sample_rate_hz
             n_spoken = self._n_samples / rate_hz / GUESSED_S_PER_CHARACTER

@@ -16,8 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from models.audio.recordings import RecordingError
 from realtime.agent.errors import StageError
-from realtime.audio.recordings import RecordingError
 from realtime.errors import ProtocolError
 from realtime.gateway import Gateway
 from realtime.lanes.http_errors import (

@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine.types import Pcm
+from models.audio.recordings import Recording
 from realtime.agent.base import HEARD_RATE_HZ
 from realtime.agent.recording import HeardPiece, transcribe_recording
-from realtime.audio.recordings import Recording
 from realtime.conversation.conversing import Conversing
 from realtime.gateway import Gateway
 from realtime.lanes.http_bodies import bounded

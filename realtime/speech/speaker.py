@@ -77,10 +77,11 @@ class Speaker:
         self._clock = clock
         self._playout = playout
         # One stream for the whole text would be held to a listener's pace from end to end.
-        self._is_streaming = bridge.spec.text_capacity > 0 and not is_eager
+        self.is_streaming = bridge.spec.streams_text(settings.options) and not is_eager
+        """The model is given words while it speaks, and not whole units."""
         sounds = bridge.spec.sound_tags
         self._cutter = (
-            WordHolder(sounds) if self._is_streaming else TextSegmenter(config.text, sounds)
+            WordHolder(sounds) if self.is_streaming else TextSegmenter(config.text, sounds)
         )
         self._line = TextLine()
         self._segments: asyncio.Queue[Segment | None] = asyncio.Queue()
@@ -131,7 +132,7 @@ class Speaker:
         Raises:
             ResponseFailedError: a unit cannot be planned or opened.
         """
-        if self._is_streaming:
+        if self.is_streaming:
             await self._stream_words()
         else:
             while (unit := await self._line.next()) is not None:

@@ -134,8 +134,7 @@ class SpokenAudio:
             except TimeoutError:
                 # A paused stream is silent because we asked for it; a model that takes text while
                 # it speaks, because the client has more to say. Then the client's idle time counts.
-                takes_text = self._spec.text_capacity > 0
-                self.is_starved = takes_text and self._speaker.is_out_of_text
+                self.is_starved = self._speaker.is_streaming and self._speaker.is_out_of_text
                 if not self.is_starved and not self._is_paused():
                     message = f"no answer of the engine in {self._config.engine_silence_s:g} s"
                     raise ResponseFailedError("engine_timeout", message) from None

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from models.checkpoint import read_config, read_safetensors
-from models.codecs.mimi import Mimi, load_mimi, mimi_config
+from models.codecs.mimi import Mimi, load_mimi
+from models.codecs.mimi_config import mimi_config
 from tests.parity.oracle import ask
 
 N_FRAMES = 31

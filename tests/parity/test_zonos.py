@@ -1,8 +1,9 @@
 """Zonos on a small random checkpoint in the hub's layout, against a composed reference.
 
 No package has this model: the reference is Glm of `transformers` with layer norms, and settings,
-guidance, delays and end written out beside it (`oracles/zonos_lm.py`). Prefix rows: 1e-5. Codes:
-identical. PCM: 2e-5, as in `test_dac`.
+guidance, delays and end written out beside it (`oracles/zonos_lm.py`), and so is the encoder of
+voices (`oracles/zonos_speaker.py`). Vectors of voices: 1e-4. Prefix rows: 1e-5. Codes: identical.
+PCM: 2e-5, as in `test_dac`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from models.spec import PlanRequest
 from models.zonos.model import ZonosModel, load
 from models.zonos.phonemes import phoneme_ids
 from tests.engine.harness import Engine, greedy
-from tests.models.zonos.tiny import make_checkpoint, spell
+from tests.models.zonos.tiny import add_speaker_encoder, make_checkpoint, spell
 from tests.parity.oracle import ask
 from tests.parity.test_snac import whole
 
@@ -32,8 +33,11 @@ TEXTS = (
     "Numbers like 42 come as they are.",
     "Nothing else.",
     "So long.",
-    "The last of eight.",
+    "With another voice.",
 )
+VOICED = 7
+"""The text that is spoken with the voice of a recording."""
+RATE_HZ = 16_000
 N_FRAMES = 200
 CONFIG = EngineConfig(max_streams=9, max_batch_rows=64, prefill_rows_per_step=48, target_load=1.0)
 TOLERANCE = 2e-5
@@ -41,7 +45,7 @@ TOLERANCE = 2e-5
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("zonos"))
+    return add_speaker_encoder(make_checkpoint(tmp_path_factory.mktemp("zonos")))
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +56,17 @@ def model(folder) -> ZonosModel:
 
 
 @pytest.fixture(scope="module")
-def plans(model) -> list[PromptPlan]:
-    made = [greedy(model, model.plan(PlanRequest(text=text))) for text in TEXTS]
-    return [limited(plan, N_FRAMES) for plan in made]
+def pcm() -> np.ndarray:
+    """A second and a bit, of noise that swells."""
+    draws = np.random.default_rng(4).standard_normal(19_000)
+    return (0.2 * draws * np.linspace(0.2, 1, 19_000)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def plans(model, pcm) -> list[PromptPlan]:
+    requests = [PlanRequest(text=text) for text in TEXTS]
+    requests[VOICED] = replace(requests[VOICED], audio=pcm, audio_rate_hz=RATE_HZ)
+    return [limited(greedy(model, model.plan(one)), N_FRAMES) for one in requests]
 
 
 def limited(plan: PromptPlan, n_frames: int) -> PromptPlan:
@@ -62,8 +74,14 @@ def limited(plan: PromptPlan, n_frames: int) -> PromptPlan:
 
 
 @pytest.fixture(scope="module")
-def reference(folder) -> dict[str, torch.Tensor]:
+def vector(folder, pcm) -> torch.Tensor:
+    return ask("zonos_speaker", folder, {"pcm": torch.from_numpy(pcm)})["vector"]
+
+
+@pytest.fixture(scope="module")
+def reference(folder, vector) -> dict[str, torch.Tensor]:
     inputs = {f"phonemes{n}": torch.tensor(phoneme_ids(t, "-", spell)) for n, t in enumerate(TEXTS)}
+    inputs[f"speaker{VOICED}"] = vector
     return ask("zonos_lm", folder, {**inputs, "n_frames": torch.tensor(N_FRAMES)})
 
 
@@ -72,6 +90,14 @@ def check(model, reference, got, n_frames=N_FRAMES) -> None:
         frames = reference[f"frames{idx % len(TEXTS)}"][:n_frames].clamp(max=63).unsqueeze(0)
         expected = whole(model.dac, frames)[0]
         np.testing.assert_allclose(sound, expected.numpy(), rtol=0, atol=TOLERANCE)
+
+
+def test_a_recording_becomes_the_reference_s_vector(model, pcm, vector):
+    got = model.speaker(torch.from_numpy(pcm))
+    assert vector.std() > 0.1
+    torch.testing.assert_close(got, vector, atol=1e-4, rtol=1e-4)
+    other = model.speaker(torch.from_numpy(pcm[::-1].copy()))
+    assert (got - other).abs().max() > 0.01
 
 
 def test_settings_become_the_reference_s_rows(model, plans, reference):

@@ -96,6 +96,15 @@ def test_options_keep_their_types():
     }
 
 
+def test_a_file_is_sent_in_base64(tmp_path):
+    path = tmp_path / "voice.wav"
+    path.write_bytes(b"RIFF")
+    assert cli._options([f"reference_audio=@{path}"]) == {"reference_audio": "UklGRg=="}
+    result = invoke("say", "x", "--option", f"reference_audio=@{tmp_path / 'none.wav'}")
+    assert result.exit_code == 2
+    assert "cannot be read: No such file" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize(
     "error",
     [

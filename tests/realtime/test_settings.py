@@ -1,7 +1,10 @@
 """Settings merge field by field, or not at all."""
 
+from hashlib import sha256
+
 import pytest
 
+from models.spec import OptionSpec
 from realtime.config import GatewayConfig
 from realtime.errors import ProtocolError
 from realtime.events import OutputPatch, SessionPatch
@@ -13,6 +16,7 @@ from realtime.settings import (
     merge_settings,
     model_options,
     output_in_force,
+    session_info,
 )
 from tests.fakes import fake_spec
 
@@ -109,3 +113,13 @@ def test_defaults_of_the_output_follow_the_model():
     assert output_in_force(OutputSettings(), wide, config).sample_rate_hz == 48000
     pcm = output_in_force(OutputSettings(codec="pcm16"), SPECS["low"], config)
     assert (pcm.sample_rate_hz, pcm.bitrate_bps) == (8000, None)
+
+
+def test_a_sound_file_is_told_back_by_its_digest():
+    """A megabyte of base64 came back with every update of the session."""
+    voice = OptionSpec(name="voice_file", kind="audio", default=None, description="")
+    spec = fake_spec(options=(voice,))
+    settings = SpeechSettings(model="fake", options={"voice_file": "UklGRg==", "seed": 3})
+    shown = session_info("s", settings, spec, GatewayConfig()).options
+    digest = sha256(b"UklGRg==").hexdigest()
+    assert shown == {"voice_file": f"sha256:{digest}", "seed": 3}

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,6 +20,8 @@ from models.qwen3_tts.model import QwenTtsModel, load
 from models.registry import read_spec
 from models.spec import PlanRequest
 from tests.models.qwen3_tts.tiny import make_checkpoint
+
+NOISE = np.random.default_rng(3).uniform(-0.5, 0.5, 40_000).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +70,6 @@ def test_the_facts_come_from_the_files(checkpoint, model):
             lambda c: c["talker_config"]["code_predictor_config"].pop("head_dim"),
             r"talker_config\.code_predictor_config\.head_dim",
         ),
-        (lambda c: c.update(tts_model_type="base"), "is a Base checkpoint"),
     ],
 )
 def test_what_is_absent_or_contradicts_is_named(folder, change, shown):
@@ -115,6 +117,8 @@ def test_codec_weights_that_do_not_fit_are_named(folder):
         (PlanRequest(text="hi", voice="tara"), "unknown_voice"),
         (PlanRequest(text="hi", language="klingon"), "unsupported_language"),
         (PlanRequest(text="x" * 2100), "prompt_too_long"),
+        (PlanRequest(text="hi", audio=NOISE, audio_rate_hz=24_000), "invalid_reference"),
+        (PlanRequest(text="hi", options={"reference_text": "so"}), "unknown_option"),
         (PlanRequest(text="hi", options={"instructions": "x" * 4100}), "prompt_too_long"),
     ],
 )
@@ -149,7 +153,7 @@ def test_language_and_speaker_stand_before_the_text(model, voice, language, said
 def test_each_row_takes_an_id_of_text_then_the_end_then_padding(model):
     config = model.config
     row = torch.full((5, model.spec.n_columns), 3)
-    state = torch.tensor([[0, step] for step in (0, 1, 2, 3, 2)])
+    state = torch.tensor([[0, step, 0] for step in (0, 1, 2, 3, 2)])
     feed = TextFeed(
         ids=torch.tensor([[11, 12, 0, 0]]).repeat(5, 1),
         n_ids=torch.full((5,), 2),
@@ -167,12 +171,12 @@ def test_the_end_is_not_drawn_in_the_first_two_rows(model):
     feed = TextFeed(
         ids=torch.zeros(3, 1).long(), n_ids=torch.zeros(3).long(), is_final=torch.ones(3).bool()
     )
-    (constrained,) = model.constrain(torch.tensor([[0, 0], [0, 1], [0, 2]]), logits, feed)
+    (constrained,) = model.constrain(torch.tensor([[0, 0, 0], [0, 1, 0], [0, 2, 0]]), logits, feed)
     assert constrained[:, eos].isfinite().tolist() == [False, False, True]
     row = torch.full((1, model.spec.n_columns), 3)
     row[0, 1] = eos
     one = TextFeed(ids=feed.ids[:1], n_ids=feed.n_ids[:1], is_final=feed.is_final[:1])
-    end = model.advance(torch.tensor([[0, 5]]), row, one)
+    end = model.advance(torch.tensor([[0, 5, 0]]), row, one)
     assert end.is_finished.all()
     assert not end.emits.any()
 

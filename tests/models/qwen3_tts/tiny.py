@@ -11,3 +11,9 @@ def make_checkpoint(folder: Path) -> Path:
     """LM and tokenizer in `folder`, the codec in the folder within that it is looked for."""
     ask("qwen_lm", folder, apart="qwen")
     return folder
+
+
+def make_base_checkpoint(folder: Path) -> Path:
+    """The same of the kind that speaks with the voices of recordings."""
+    ask("qwen_base", folder, apart="qwen")
+    return folder

@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,8 +20,10 @@ from models.spec import PlanRequest
 from models.zonos.config import LANGUAGES, LAST, PAST, ROW
 from models.zonos.model import ZonosModel, load
 from models.zonos.phonemes import BEGIN, END, N_IDS, PROGRAM, UNKNOWN, espeak, phoneme_ids
-from tests.models.zonos.tiny import make_checkpoint, spell
+from models.zonos.speaker import ENCODER_FILE, FOLDER, PROJECTION_FILE
+from tests.models.zonos.tiny import add_speaker_encoder, make_checkpoint, spell
 
+NOISE = np.random.default_rng(3).uniform(-0.5, 0.5, 20_000).astype(np.float32)
 NO_FEED = TextFeed(
     ids=torch.zeros(1, 0).long(), n_ids=torch.zeros(1).long(), is_final=torch.ones(1).bool()
 )
@@ -116,7 +119,8 @@ def test_a_missing_detokenizer_says_what_to_fetch(folder):
         (PlanRequest(text=" "), "empty_text"),
         (PlanRequest(text="hi", language="klingon"), "unsupported_language"),
         (PlanRequest(text="hi", options={"pitch_std": 500.0}), "invalid_value"),
-        (PlanRequest(text="hi", audio=torch.zeros(9).numpy()), "invalid_reference"),
+        (PlanRequest(text="hi", audio=NOISE, audio_rate_hz=16_000), "speaker_encoder_missing"),
+        (PlanRequest(text="hi", audio=0 * NOISE, audio_rate_hz=16_000), "empty_audio"),
         (PlanRequest(text="x" * 4080), "prompt_too_long"),
     ],
 )
@@ -141,6 +145,70 @@ def test_settings_change_their_own_row_and_no_other(model):
         assert int((changed != plain).any(dim=1).sum()) == 1
     german = model.plan(PlanRequest(text="hi", language="de")).embeds
     assert int((german != plain).any(dim=1).sum()) == 1
+
+
+# Voices of recordings.
+
+
+@pytest.fixture(scope="module")
+def with_speaker(checkpoint, tmp_path_factory) -> Path:
+    copy = tmp_path_factory.mktemp("voiced") / "zonos"
+    return add_speaker_encoder(Path(shutil.copytree(checkpoint, copy)))
+
+
+def test_a_voice_changes_its_own_row_and_is_encoded_once(with_speaker):
+    model = load(with_speaker)
+    model.phonemize = spell
+    n_calls = []
+    model.speaker.register_forward_hook(lambda *told: n_calls.append(1))
+    plain = model.plan(PlanRequest(text="hi"))
+    voiced = PlanRequest(text="hi", audio=NOISE, audio_rate_hz=18_000)
+    plans = [model.plan(voiced), model.plan(voiced)]
+    assert len(n_calls) == 1
+    assert torch.equal(plans[0].embeds, plans[1].embeds)
+    assert int((plans[0].embeds != plain.embeds).any(dim=1).sum()) == 1
+    assert torch.equal(plans[0].companion.embeds, plain.companion.embeds)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "shown"),
+    [
+        (ENCODER_FILE, lambda t: t.pop("front.conv1.weight"), r"lacks front\.conv1\.weight"),
+        (ENCODER_FILE, lambda t: t.pop("bottleneck.bias"), r"missing: bottleneck\.bias"),
+        (ENCODER_FILE, lambda t: t.update(stray=torch.ones(1)), "unexpected: stray"),
+        (
+            ENCODER_FILE,
+            lambda t: t.update({"pooling.attention.0.weight": torch.ones(12, 321, 1)}),
+            "takes 321 channels, no multiple of the 32",
+        ),
+        (
+            ENCODER_FILE,
+            lambda t: [t.pop(key) for key in list(t) if key.startswith("front.layer3.")],
+            r"lacks front\.layer3\.",
+        ),
+        (PROJECTION_FILE, lambda t: t.pop("weight"), "lacks weight"),
+        (
+            PROJECTION_FILE,
+            lambda t: t.update(weight=torch.ones(15, 24), bias=torch.ones(15)),
+            "tells a voice by 15 numbers, the checkpoint takes 16",
+        ),
+    ],
+)
+def test_files_of_the_speaker_encoder_that_do_not_fit_are_named(
+    with_speaker, tmp_path, file, change, shown
+):
+    folder = Path(shutil.copytree(with_speaker, tmp_path / "copy"))
+    path = folder / FOLDER / file
+    tensors = torch.load(path, weights_only=True)
+    change(tensors)
+    torch.save(tensors, path)
+    with pytest.raises(WeightError, match=shown):
+        load(folder)
+
+
+def test_a_checkpoint_that_takes_no_voice_has_no_option_for_it(folder):
+    change_config(folder, lambda c: c["prefix_conditioner"]["conditioners"].pop(1))
+    assert "reference_audio" not in {option.name for option in read_spec(folder).options}
 
 
 def run_rows(model: ZonosModel, rows: list[list[int]]):

@@ -13,6 +13,12 @@ def make_checkpoint(folder: Path) -> Path:
     return folder
 
 
+def add_speaker_encoder(folder: Path) -> Path:
+    """Its two files, in the folder within the checkpoint's that they are looked for."""
+    ask("zonos_speaker", folder)
+    return folder
+
+
 def spell(text: str, language: str) -> str:
     """In place of eSpeak: every letter sounds as itself."""
     assert language

@@ -78,10 +78,17 @@ def make(folder: Path) -> Qwen3TTSTokenizerV2Model:
             elif name.startswith("decoder.") and tensor.dim() == 3:
                 fan_in = tensor.shape[1] * tensor.shape[2]
                 tensor.normal_(std=1.0 / fan_in**0.5)
+        for name, tensor in model.encoder.named_buffers():
+            if name.endswith("embed_sum"):
+                tensor.normal_()
+            elif name.endswith("cluster_usage"):
+                tensor.uniform_(0.5, 2.0)
     folder.mkdir(exist_ok=True)
     tensors = {name: t.contiguous() for name, t in model.state_dict().items()}
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    # Published files state all of the encoder's numbers.
+    stated = {**CONFIG, "encoder_config": model.config.encoder_config.to_dict()}
+    (folder / "config.json").write_text(json.dumps(stated))
     return model
 
 

@@ -82,14 +82,16 @@ def configuration(n_text: int, marks: list[int]) -> dict:
     }
 
 
-def make(folder: Path) -> None:
-    """A checkpoint in the layout of the hub; no weight of it is trained."""
+def make(folder: Path, changes: dict | None = None) -> None:
+    """A checkpoint in the layout of the hub, its config with `changes`; no weight is trained."""
     tokenizer = byte_tokenizer(MARKS)
     # The template's word is one token in the published vocabulary, and the reference counts on it.
     tokenizer.add_tokens(["assistant"])
     tokenizer.save(str(folder / "tokenizer.json"))
     marks = [tokenizer.token_to_id(mark) for mark in MARKS]
     config = configuration(tokenizer.get_vocab_size(), marks)
+    for name, value in (changes or {}).items():
+        config[name] = {**config[name], **value} if isinstance(value, dict) else value
     (folder / "config.json").write_text(json.dumps(config))
     torch.manual_seed(7)
     model = build(config)
@@ -140,12 +142,13 @@ def answer(folder: Path, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Ten
     return outputs
 
 
-folder = Path(sys.argv[1])
-torch.set_num_threads(1)
-inputs = load_file(folder / "inputs.safetensors")
-outputs = {}
-if inputs:
-    outputs = answer(folder, inputs)
-else:
-    make(folder)
-save_file(outputs, folder / "outputs.safetensors")
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    inputs = load_file(folder / "inputs.safetensors")
+    outputs = {}
+    if inputs:
+        outputs = answer(folder, inputs)
+    else:
+        make(folder)
+    save_file(outputs, folder / "outputs.safetensors")

@@ -2,8 +2,8 @@
 
 No package has the model. The backbone is Glm's, whose feed-forward, grouped heads and neighbouring
 rotation are the same; settings, guidance, delays and the end are below. Without inputs it makes a
-small random checkpoint. With `phonemes<n>` it gives `prefix<n>` (both rows of a pair) and
-`frames<n>`, greedy.
+small random checkpoint. With `phonemes<n>`, and perhaps `speaker<n>`, it gives `prefix<n>` (both
+rows of a pair) and `frames<n>`, greedy.
 """
 
 import json
@@ -195,6 +195,8 @@ def prefix_rows(
             rows.append(own["uncond_vector"][None])
         elif one["type"].startswith("Integer"):
             rows.append(own["int_embedder.weight"][[told[one["name"]][0] - one["min_val"]]])
+        elif one["type"].startswith("Passthrough"):
+            rows.append((own["project.weight"] @ told[one["name"]] + own["project.bias"])[None])
         else:
             low, high = one.get("min_val", 0.0), one.get("max_val", 1.0)
             x = (torch.tensor(told[one["name"]]) - low) / (high - low)
@@ -242,6 +244,8 @@ if __name__ == "__main__":
             number = name.removeprefix("phonemes")
             told = {**TOLD, "language_id": [LANGUAGE]}
             told["emotion"] = (torch.tensor(EMOTION) / sum(EMOTION)).tolist()
+            if f"speaker{number}" in inputs:
+                told["speaker"] = inputs[f"speaker{number}"]
             rows = [prefix_rows(weights, inputs[name], one) for one in (told, {})]
             outputs[f"prefix{number}"] = pair = torch.stack(rows)
             outputs[f"frames{number}"] = speak(weights, model, pair, int(inputs["n_frames"]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from models.errors import PlanError
-from models.spec import SamplingParams
+from models.spec import OptionSpec, SamplingParams
 from realtime.bridge import EngineBridge, EventRelay
 from realtime.playout import PlayoutClock
 from realtime.settings import SpeechSettings
@@ -217,6 +217,22 @@ def test_streamed_words_are_given_as_they_are_written():
         async with gateway(spec=spec) as here:
             await say(here, "$4 or $5", ".50 now.")
             assert here.engine.streams[0].text == "$4 or $5.50 now."
+
+    run(scenario)
+
+
+def test_with_an_option_that_wants_it_whole_the_text_goes_in_units():
+    words = OptionSpec(name="words", kind="string", default=None, description="")
+    spec = fake_spec(text_capacity=64, options=(words,), whole_text_options=("words",))
+
+    async def scenario():
+        async with gateway(spec=spec) as here, here.client() as client:
+            await client.send("response.create", response={"options": {"words": "mine"}})
+            await client.say("One long sentence here. And another one there.")
+            assert [(one.text, one.is_text_final) for one in here.engine.planned] == [
+                ("One long sentence here.", True),
+                ("And another one there.", True),
+            ]
 
     run(scenario)
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import av
 import numpy as np
+import numpy.typing as npt
 
-from realtime.errors import GatewayError, printable
+from models.errors import ModelError
 
-if TYPE_CHECKING:
-    from engine.types import Pcm
+Pcm = npt.NDArray[np.float32]
 
 FORMATS: Final = ("wav", "flac", "mp3", "ogg", "aac", "mov", "matroska")
 """`mov` is MP4 and M4A as well, `matroska` is WebM as well."""
@@ -35,11 +35,12 @@ DECODERS: Final = frozenset(
 MIN_RATE_HZ: Final = 4_000
 MAX_RATE_HZ: Final = 384_000
 MAX_CHANNELS: Final = 8
+MAX_SHOWN_CHARACTERS: Final = 80
 PIECE_S: Final = 4.0
 """Decoded in one call: a few milliseconds of a worker, so that nobody waits long for it."""
 
 
-class RecordingError(GatewayError):
+class RecordingError(ModelError):
     """A file cannot be used.
 
     Args:
@@ -153,7 +154,7 @@ def _sound_of(container: av.container.InputContainer) -> av.AudioStream:
     stream = container.streams.audio[0]
     decoder = stream.codec_context.name
     if decoder not in DECODERS:
-        message = f"sound of the kind {printable(decoder)} is not decoded; accepted: {KINDS}"
+        message = f"sound of the kind {_shown(decoder)} is not decoded; accepted: {KINDS}"
         raise RecordingError("invalid_audio", message)
     rate_hz, n_channels = stream.codec_context.sample_rate, stream.codec_context.channels
     if not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ or not 1 <= n_channels <= MAX_CHANNELS:
@@ -163,4 +164,9 @@ def _sound_of(container: av.container.InputContainer) -> av.AudioStream:
 
 
 def _reason(error: av.FFmpegError | ValueError) -> str:
-    return printable(getattr(error, "strerror", None) or str(error))
+    return _shown(getattr(error, "strerror", None) or str(error))
+
+
+def _shown(text: str) -> str:
+    """What a file or its decoder says, short and as valid Unicode."""
+    return text[:MAX_SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode()

@@ -9,8 +9,8 @@ import av
 import numpy as np
 import pytest
 
+from models.audio.recordings import PIECE_S, Recording, RecordingError
 from realtime.audio.containers import CONTAINERS, ContainerWriter
-from realtime.audio.recordings import PIECE_S, Recording, RecordingError
 
 RATE_HZ = 16_000
 

@@ -1,0 +1,1 @@
+"""Sound that comes in: files, voices to speak with, and the features that models take of it."""

@@ -11,8 +11,16 @@ class EngineConfigError(EngineError):
     """A setting is out of range or does not fit the model. Raised before weights load."""
 
 
+class MemoryShortError(EngineError):
+    """The device has too little memory for what was asked. The message says what to lower."""
+
+
 class EngineStoppedError(EngineError):
     """The engine thread has ended; nothing can be asked of it."""
+
+
+class GraphError(EngineError):
+    """A recorded call cannot be made or replayed (`engine.graphs`)."""
 
 
 class StreamError(EngineError):

@@ -9,7 +9,7 @@ stream's: they pass and end the engine.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -21,12 +21,14 @@ from engine.batch import build_decode, build_prefill, rows_of
 from engine.chunks import ChunkWork
 from engine.codec_runner import ChunkTensors, CodecRunner
 from engine.costs import StepCosts
+from engine.device_streams import DeviceStreams
 from engine.errors import StreamError
 from engine.groups import StreamGroup
 from engine.metrics import LoopMetrics
 from engine.runner import Runner
 from engine.scheduler import PrefillPiece, StepPlan
-from engine.spans import Clock, Span
+from engine.spans import Span
+from engine.stream import Stream
 from engine.types import StreamId
 
 logger = logging.getLogger(__name__)
@@ -60,34 +62,53 @@ class PendingStep:
     chunk_spans: list[tuple[int, int, Span]] = field(default_factory=list)
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing was launched, and nothing failed."""
+        return not (self.lm_spans or self.rows or self.chunks or self.failures)
+
+    def served(self) -> Iterator[Stream]:
+        """The streams that results will come for."""
+        for groups in (*(one.groups for one in self.rows), *(one.groups for one in self.chunks)):
+            yield from (group.stream for group in groups)
+
+    @property
     def n_decode_rows(self) -> int:
         """LM rows of the step's decode calls."""
         return sum(n_decode for n_decode, _, _ in self.lm_spans)
 
-    def observe(self, costs: StepCosts, metrics: LoopMetrics, total_s: float) -> None:
-        """Teach the cost model and count what the step took, once its results were collected."""
-        lm_s = [span.seconds() for _, _, span in self.lm_spans]
-        codec_s = [span.seconds() for _, _, span in self.chunk_spans]
-        for (n_decode, n_prefill, _), seconds in zip(self.lm_spans, lm_s, strict=True):
+    @property
+    def spans(self) -> list[Span]:
+        """All work that was launched."""
+        return [span for _, _, span in (*self.lm_spans, *self.chunk_spans)]
+
+    def observe(self, costs: StepCosts, metrics: LoopMetrics) -> None:
+        """Teach the cost model and count what calls took, once their results were collected."""
+        for n_decode, n_prefill, span in self.lm_spans:
+            seconds = span.seconds()
             costs.observe_step(n_decode, n_prefill, seconds)
             (metrics.decode_s if n_decode else metrics.prefill_s).add(seconds)
-        for (n_streams, n_frames, _), seconds in zip(self.chunk_spans, codec_s, strict=True):
+        for n_streams, n_frames, span in self.chunk_spans:
+            seconds = span.seconds()
             costs.observe_chunk(n_streams, n_frames, seconds)
             metrics.detokenize_s.add(seconds)
-        costs.observe_total(sum(lm_s), sum(codec_s), total_s)
+
+    def observe_total(self, costs: StepCosts, total_s: float) -> None:
+        """Teach the cost model what a step took in which this one was the last to be collected."""
+        lm_s = sum(span.seconds() for _, _, span in self.lm_spans)
+        codec_s = sum(span.seconds() for _, _, span in self.chunk_spans)
+        costs.observe_total(lm_s, codec_s, total_s)
 
 
 class Launcher:
     """Turns plans into calls of the runners."""
 
     def __init__(
-        self, runner: Runner, codec: CodecRunner, n_slots: int, device: torch.device, clock: Clock
+        self, runner: Runner, codec: CodecRunner, n_slots: int, streams: DeviceStreams
     ) -> None:
         self._runner = runner
         self._codec = codec
         self._n_slots = n_slots
-        self._device = device
-        self._clock = clock
+        self._streams = streams
 
     def launch(
         self,
@@ -131,16 +152,19 @@ class Launcher:
 
     def _resume(self, members: Sequence[StreamGroup], pending: PendingStep) -> None:
         results = self._runner.resume(rows_of([group.stream for group in members]))
+        for group in members:
+            group.stream.n_rows_in_flight += 1
         pending.rows.append(RowLaunch(groups=tuple(members), results=results))
 
     def _decode(self, members: Sequence[StreamGroup], pending: PendingStep) -> None:
         streams = [group.stream for group in members]
-        span = Span(self._clock, self._device)
+        span = Span("decode", self._streams.lm)
         batch = build_decode(streams, self._n_slots)
         results = self._runner.decode(batch)
         span.end()
         for stream in streams:
             stream.n_rows += 1
+            stream.n_rows_in_flight += 1
             for table in stream.sequences[: stream.n_step_rows]:
                 table.n_rows += 1
         pending.rows.append(RowLaunch(groups=tuple(members), results=results))
@@ -170,7 +194,7 @@ class Launcher:
         cut = [(group, p) for group in members for p in by_stream[group.stream.stream_id]]
         parts = [(group.stream, piece.sequence_idx, piece.n_rows) for group, piece in cut]
         prompts = [group.prompts[piece.sequence_idx] for group, piece in cut]
-        span = Span(self._clock, self._device)
+        span = Span("prefill", self._streams.lm)
         results = self._runner.prefill(build_prefill(parts, prompts, self._n_slots))
         span.end()
         for stream, idx, n_rows in parts:
@@ -180,7 +204,7 @@ class Launcher:
         if results is not None:
             begun = [g for g in members if g.stream.is_prefilled and g.stream.n_rows == 0]
             for group in begun:
-                group.stream.n_rows = 1
+                group.stream.n_rows = group.stream.n_rows_in_flight = 1
             pending.rows.append(RowLaunch(groups=tuple(begun), results=results))
 
     def _launch_chunks(
@@ -194,11 +218,13 @@ class Launcher:
 
         def detokenize(members: Sequence[StreamGroup], pending: PendingStep) -> None:
             mine = [by_stream[group.stream.stream_id] for group in members]
-            span = Span(self._clock, self._device)
-            audio = self._codec.decode([group.stream.slot for group in members], mine)
-            span.end()
+            with self._streams.codec.queue():
+                span = Span("detokenize", self._streams.codec)
+                audio = self._codec.decode([group.stream.slot for group in members], mine)
+                span.end()
             for group, work in zip(members, mine, strict=True):
                 chunks.take(group.stream, work)
+                group.stream.n_chunks_in_flight += 1
             pending.chunks.append(
                 ChunkLaunch(groups=tuple(members), works=tuple(mine), audio=audio)
             )

@@ -1,35 +1,33 @@
 """The engine loop of one model: drain, admit, plan, launch, collect, publish. Engine thread only.
 
 Slots and pages change hands at the drain and at the end of a step, never under a launched one. The
-device is read in one place, `_collect`, with one transfer a step.
+device is read in one place, `Collector.collect`, with one transfer a step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from engine import chunks, deadlines, scheduler, sharing
-from engine.admission import Admission
-from engine.attention import make_attention
-from engine.chunks import ChunkWork
-from engine.codec_runner import CodecRunner
+from engine.collect import Collector
 from engine.config import EngineConfig, Limits
 from engine.costs import StepCosts
+from engine.device import DeviceSide
 from engine.errors import StreamError
 from engine.groups import Groups, StreamGroup
+from engine.in_flight import Flight
 from engine.inbox import Inbox
-from engine.launch import Launcher, PendingStep
+from engine.memory import plan_memory, telling_what_to_lower
 from engine.metrics import LoopMetrics
-from engine.readback import ChunkAudio, read_back
-from engine.runner import EMITS, IS_BAD, IS_FINISHED, IS_STARVED, PHASE, TEXT_ID, Runner
 from engine.scheduler import StepPlan
 from engine.spans import Clock
 from engine.text_feed import TextFeed
+from engine.trace import NoTrace, Trace
 from engine.types import (
     AbortStream,
-    AudioChunk,
     Command,
     EngineEvent,
     EngineStats,
@@ -43,11 +41,11 @@ from engine.types import (
     StreamFailed,
     StreamFinished,
     StreamId,
-    StreamQueued,
-    TextDelta,
 )
+from engine.waiting import WaitingRoom
 from engine.warmup import warm_up
-from models.base import SpeechModel
+from models.base import PromptPlan, SpeechModel
+from models.spec import PlanRequest
 
 QUEUE_POLL_S = 0.05
 """How often waiting streams are reviewed while nothing else happens."""
@@ -63,6 +61,9 @@ class EngineLoop:
         clock: monotonic seconds.
         device: where the model and all state live.
         dtype: of KV.
+        detokenizer: the same model on `codec_device`, where that is not `device`.
+        codec_device: where chunks are detokenized.
+        trace: is told what happens when.
     """
 
     def __init__(
@@ -73,10 +74,15 @@ class EngineLoop:
         clock: Clock,
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
+        *,
+        detokenizer: SpeechModel | None = None,
+        codec_device: torch.device | None = None,
+        trace: Trace | None = None,
     ) -> None:
         device = torch.device("cpu") if device is None else device
         spec = model.spec
-        attention = make_attention(spec, config, device, dtype)
+        self.memory = plan_memory(model, config, device, dtype)
+        config = replace(config, n_pages=self.memory.n_pages)
         self.model = model
         self.inbox = Inbox()
         self.metrics = LoopMetrics()
@@ -86,22 +92,42 @@ class EngineLoop:
         self._config = config
         self._limits = Limits(config=config, frame=spec.frame, codec=spec.codec)
         self.costs = StepCosts(spec.codec.left_context_frames)
-        self._runner = Runner(model, attention, config.max_streams, device, dtype)
-        self._codec = CodecRunner(model, self._runner.slots, device)
-        self._launcher = Launcher(self._runner, self._codec, config.max_streams, device, clock)
-        self._groups = Groups(spec, config, self._runner)
-        self._admission = Admission(self._limits, self._groups.pages.n_free)
+        self._trace: Trace = NoTrace() if trace is None else trace
+        self._device = DeviceSide(
+            model,
+            config,
+            device,
+            dtype,
+            clock,
+            detokenizer=detokenizer,
+            codec_device=codec_device,
+        )
+        self._groups = Groups(spec, config, self._device.runner)
+        self._waiting = WaitingRoom(self._limits, self._groups)
         self._active: dict[StreamId, StreamGroup] = {}
-        self._waiting: dict[StreamId, StreamGroup] = {}
-        self._text = TextFeed(self._runner.slots, spec.text_capacity)
+        # Ended, but a step that is under way works for them.
+        self._leaving: list[tuple[StreamGroup, bool]] = []
+        self._text = TextFeed(self._device.runner.slots, spec.text_capacity)
         self._events: list[EngineEvent] = []
+        self._collector = Collector(
+            model,
+            self._groups,
+            self._device.runner,
+            self._text,
+            self.metrics,
+            clock,
+            self._tell,
+            self._fail,
+        )
         # Streams whose end has not been told: whatever else is lost in a crash, these are not.
         self._open_ids: set[StreamId] = set()
 
     def warm_up(self) -> None:
         """Run every shape once, measure what it costs, then be ready."""
-        with torch.inference_mode():
-            warm_up(self._runner, self._codec, self.costs, self._config, self._clock)
+        queue = self._device.streams.lm.queue()
+        with torch.inference_mode(), telling_what_to_lower("warming up"), queue:
+            warm_up(self._device, self.costs, self._config, self._clock)
+        self._trace.begin(self._device.streams.all)
         self._refresh_stats(self._clock())
         self.stats = replace(self.stats, is_ready=True)
 
@@ -110,6 +136,14 @@ class EngineLoop:
         """Whether somebody waits for a stream of this loop now."""
         streams = (group.stream for group in self._active.values())
         return sharing.is_pressing(streams, self._clock(), self._limits)
+
+    def plan(self, request: PlanRequest) -> PromptPlan:
+        """Make the prompt of a request. Blocking; any thread. Raises: `PlanError`."""
+        prompts = self._device.streams.prompt
+        with prompts.queue():
+            plan = self.model.plan(request)
+        prompts.mark().wait()
+        return plan
 
     @torch.inference_mode()
     def step(self, *, stands_back: bool = False) -> float | None:
@@ -121,23 +155,33 @@ class EngineLoop:
         Returns:
             Seconds after which a step is wanted although no command came; None if never.
         """
+        with self._device.streams.lm.queue():
+            return self._step(stands_back=stands_back)
+
+    def _step(self, *, stands_back: bool) -> float | None:
         start_s = self._clock()
+        self._trace.enter("drain")
         self._drain()
         self._admit(start_s)
+        self._trace.enter("plan")
         streams = [group.stream for group in self._active.values()]
         plan = StepPlan(idle_s=0.0 if streams else None)
         if not stands_back:
             plan = scheduler.plan(streams, start_s, self._limits, self.costs)
+        self._trace.enter("launch")
         resumed = [] if stands_back else self._text.take_resumed()
-        pending = self._launcher.launch(plan, resumed, self._active)
-        is_idle = plan.is_empty and not pending.rows and not pending.failures
-        if not is_idle:
-            self._collect(pending)
-            pending.observe(self.costs, self.metrics, self._clock() - start_s)
-            self.metrics.count_step(plan, pending.n_decode_rows, self._clock() - start_s)
+        launched = self._device.launcher.launch(plan, resumed, self._active)
+        flights = self._device.in_flight.add(launched)
+        self._trace.enter("collect")
+        self._collect(flights, start_s)
+        if not launched.is_empty:
+            self.metrics.count_step(plan, launched.n_decode_rows, self._clock() - start_s)
+        self._trace.enter("publish")
         self._end_delivered()
         self._publish()
         self._refresh_stats(start_s)
+        self._trace.leave()
+        is_idle = launched.is_empty and not flights
         if is_idle and not self._active:
             self.check()
         return self._next_step_in(plan.idle_s) if is_idle else 0.0
@@ -160,9 +204,11 @@ class EngineLoop:
         return self._groups.pages.n_cached
 
     def check(self) -> None:
-        """Assert that no slot or page is lost."""
+        """Assert that no slot or page is lost. Raises: `GraphError`, weights have moved."""
         self._groups.check()
-        assert len(self._active) == self._groups.slots.n_used, "a slot is held by nobody"
+        n_held = len(self._active) + len(self._leaving)
+        assert n_held == self._groups.slots.n_used, "a slot is held by nobody"
+        self._device.check()
 
     # Drain.
 
@@ -188,7 +234,7 @@ class EngineLoop:
             case ReportPlayout():
                 deadlines.record_playout(group.stream, command.heard_s, command.at_s)
             case SetPaused():
-                group.stream.is_paused = command.is_paused
+                self._set_paused(group, is_paused=command.is_paused)
 
     def _open(self, command: OpenStream) -> None:
         try:
@@ -196,8 +242,12 @@ class EngineLoop:
         except StreamError as error:
             self._tell_failure(command.stream_id, error.code, error.message)
             return
-        self._waiting[command.stream_id] = group
-        self._admission.offer(self._groups.demand(group), self._clock())
+        self._waiting.add(group, self._clock())
+
+    def _set_paused(self, group: StreamGroup, *, is_paused: bool) -> None:
+        group.stream.is_paused = is_paused
+        group.stream.paused_since_s = self._clock()
+        self._waiting.set_paused(group, self._clock())
 
     def _extend_text(self, group: StreamGroup, command: ExtendText) -> None:
         try:
@@ -211,118 +261,53 @@ class EngineLoop:
     # Admit.
 
     def _admit(self, now_s: float) -> None:
-        active = [group.stream for group in self._active.values()]
-        slots, pages = self._groups.slots, self._groups.pages
-        review = self._admission.review(now_s, active, self.costs, slots.n_free, pages.n_free)
-        for refusal in review.refused:
-            del self._waiting[refusal.stream_id]
-            self.metrics.n_refused += 1
-            self._events.append(
-                StreamFailed(
-                    stream_id=refusal.stream_id,
-                    code=refusal.code,
-                    message=refusal.message,
-                    retry_after_s=refusal.retry_after_s,
-                )
-            )
-        for stream_id in review.admitted:
-            self._start(self._waiting.pop(stream_id))
-        self._tell_queued()
+        changes = self._waiting.review(now_s, self._active, self.costs)
+        if changes.gave_way:
+            # What is under way for them is theirs to keep.
+            self._collect(self._device.in_flight.take_all(), now_s)
+        for group in changes.gave_way:
+            if group.stream.stream_id in self._active:
+                self._give_way(group, now_s)
+        self.metrics.n_refused += len(changes.refused)
+        self._events += changes.refused
+        for group in changes.admitted:
+            self._start(group)
+        self._events += self._waiting.newly_queued()
+
+    def _give_way(self, group: StreamGroup, now_s: float) -> None:
+        """Take memory back from a stream that nobody hears; it goes on when there is room again."""
+        stream_id = group.stream.stream_id
+        del self._active[stream_id]
+        self._text.forget(stream_id)
+        self._groups.give_way(group)
+        self._waiting.add(group, now_s)
+        self.metrics.n_gave_way += 1
 
     def _start(self, group: StreamGroup) -> None:
-        stream_id = group.stream.stream_id
+        stream_id, is_back = group.stream.stream_id, group.kept is not None
         try:
             self._groups.admit(group)
         except StreamError as error:
             self._tell_failure(stream_id, error.code, error.message)
             return
         self._active[stream_id] = group
-        self._events.append(StreamAdmitted(stream_id=stream_id))
-        if group.new_text or group.is_text_final != group.plan.is_text_final:
+        if not is_back:
+            self._events.append(StreamAdmitted(stream_id=stream_id))
+        has_new_text = bool(group.new_text) or group.is_text_final != group.plan.is_text_final
+        if has_new_text or group.stream.is_starved:
             self._text.hand_over(group)
-
-    def _tell_queued(self) -> None:
-        """Tell streams that wait now and did not before."""
-        for stream_id, group in self._waiting.items():
-            if not group.is_queue_told:
-                group.is_queue_told = True
-                n_ahead = self._admission.n_ahead(stream_id)
-                self._events.append(StreamQueued(stream_id=stream_id, n_ahead=n_ahead or 0))
 
     # Collect.
 
-    def _collect(self, pending: PendingStep) -> None:
-        """Read the step's results: the one place where the host waits for the device."""
-        results = read_back(pending)
-        for group, error in pending.failures:
-            self._fail(group, error)
-        for launch, rows in zip(pending.rows, results.rows, strict=True):
-            for group, row in zip(launch.groups, rows, strict=True):
-                self._take_row(group, row)
-        for call, audio in zip(pending.chunks, results.chunks, strict=True):
-            for row_idx, (group, work) in enumerate(zip(call.groups, call.works, strict=True)):
-                self._take_chunk(group, work, audio, row_idx)
-
-    def _take_row(self, group: StreamGroup, row: list[int]) -> None:
-        stream = group.stream
-        if stream.stream_id not in self._active:
-            return
-        if row[IS_BAD]:
-            message = f"row {stream.n_rows} has no finite logits to draw from"
-            self._fail(group, StreamError("numerical_error", message))
-            return
-        stream.frames_ready += row[EMITS]
-        stream.is_starved = bool(row[IS_STARVED])
-        if row[TEXT_ID] >= 0 and not self._take_text(group, row[TEXT_ID]):
-            return
-        if row[IS_FINISHED]:
-            self._stop_generating(group, "stop")
-        elif stream.frames_ready >= stream.max_frames or stream.n_rows >= group.max_rows:
-            self._stop_generating(group, "length")
-        if not group.is_prompt_shared:
-            self._groups.share_prompts(group)
-        if row[PHASE] != stream.phase_idx and not stream.is_generation_done:
-            stream.phase_idx = row[PHASE]
-            self._groups.update_guidance(group)
-
-    def _stop_generating(self, group: StreamGroup, reason: FinishReason) -> None:
-        group.stream.is_generation_done = True
-        group.stream.is_starved = False
-        group.stream.finish_reason = reason
-
-    def _take_text(self, group: StreamGroup, text_id: int) -> bool:
-        """Publish what a text id adds; False if that failed the stream."""
-        try:
-            new = group.text.push(text_id, self.model.detokenize_text)
-        except Exception as error:  # noqa: BLE001  a model may raise anything; here it is held
-            self._fail(group, StreamError("model_error", f"{type(error).__name__}: {error}"))
-            return False
-        stream = group.stream
-        if new:
-            if stream.first_sent_s is None and not stream.wants_pcm:
-                stream.first_sent_s = self._clock()
-            self._events.append(TextDelta(stream_id=stream.stream_id, text=new))
-        return True
-
-    def _take_chunk(
-        self, group: StreamGroup, work: ChunkWork, audio: ChunkAudio, row_idx: int
-    ) -> None:
-        stream = group.stream
-        if stream.stream_id not in self._active:
-            return
-        n_samples = audio.n_samples[row_idx]
-        if not audio.is_finite[row_idx] or n_samples > audio.pcm.shape[1]:
-            message = f"chunk {work.chunk_idx} is not sound audio"
-            self._fail(group, StreamError("numerical_error", message))
-            return
-        now_s = self._clock()
-        self.metrics.count_chunk(stream, n_samples, now_s)
-        deadlines.record_sent(stream, n_samples, self.model.spec.frame.sample_rate_hz, now_s)
-        # A copy: a slice would keep the whole batch's audio alive in a slow client's queue.
-        pcm = audio.pcm[row_idx, :n_samples].copy()
-        self._events.append(
-            AudioChunk(stream_id=stream.stream_id, chunk_idx=work.chunk_idx, pcm=pcm)
-        )
+    def _collect(self, flights: Sequence[Flight], start_s: float) -> None:
+        """Take the results of launched steps, and what they tell of the cost of steps."""
+        for flight in flights:
+            self._collector.collect(flight, self._active)
+            flight.step.observe(self.costs, self.metrics)
+            self._trace.device(flight.step.spans)
+        if flights:
+            flights[-1].step.observe_total(self.costs, self._clock() - start_s)
+        self._free_leaving()
 
     # Ends.
 
@@ -330,6 +315,8 @@ class EngineLoop:
         codec = self._limits.codec
         done = [g for g in self._active.values() if chunks.is_delivered(g.stream, codec)]
         for group in done:
+            if group.stream.is_in_flight:
+                continue
             self._finish(group, group.stream.finish_reason or "stop")
 
     def _finish(self, group: StreamGroup, reason: FinishReason) -> None:
@@ -343,7 +330,7 @@ class EngineLoop:
             StreamFinished(
                 stream_id=stream.stream_id,
                 reason=reason,
-                n_prompt_rows=group.prompts[0].n_rows,
+                n_prompt_rows=group.prompts[0].n_given,
                 n_frames=stream.frames_ready,
                 n_samples=stream.samples_sent,
             )
@@ -351,17 +338,32 @@ class EngineLoop:
 
     def _fail(self, group: StreamGroup, error: StreamError) -> None:
         """End one stream with a failure; the others do not notice."""
-        if group.stream.stream_id in self._active or group.stream.stream_id in self._waiting:
+        stream_id = group.stream.stream_id
+        if stream_id in self._active or self._waiting.get(stream_id) is not None:
             self._release(group, is_suspect=True)
-            self._tell_failure(group.stream.stream_id, error.code, error.message)
+            self._tell_failure(stream_id, error.code, error.message)
 
     def _release(self, group: StreamGroup, *, is_suspect: bool) -> None:
         stream_id = group.stream.stream_id
         self._text.forget(stream_id)
-        if self._waiting.pop(stream_id, None) is not None:
-            self._admission.cancel(stream_id)
+        self._waiting.remove(stream_id)
         if self._active.pop(stream_id, None) is not None:
-            self._groups.close(group, is_suspect=is_suspect)
+            self._leaving.append((group, is_suspect))
+            self._free_leaving()
+
+    def _free_leaving(self) -> None:
+        """Free streams that have ended, once no launched step works for them."""
+        if not self._leaving:
+            return
+        leaving, self._leaving = self._leaving, []
+        for group, is_suspect in leaving:
+            if group.stream.is_in_flight:
+                self._leaving.append((group, is_suspect))
+            else:
+                self._groups.close(group, is_suspect=is_suspect)
+
+    def _tell(self, event: EngineEvent) -> None:
+        self._events.append(event)
 
     def _tell_failure(self, stream_id: StreamId, code: str, message: str) -> None:
         self.metrics.n_failed += 1
@@ -377,7 +379,7 @@ class EngineLoop:
             self._sink(events)
 
     def _next_step_in(self, idle_s: float | None) -> float | None:
-        if not self._waiting:
+        if not self._waiting.n_queued:
             return idle_s
         return QUEUE_POLL_S if idle_s is None else min(idle_s, QUEUE_POLL_S)
 
@@ -387,7 +389,7 @@ class EngineLoop:
         self.stats = replace(
             self.metrics.shown_in(self.stats),
             n_active=len(self._active),
-            n_queued=len(self._waiting),
+            n_queued=self._waiting.n_queued,
             n_pages_used=pages.n_used,
             n_pages=pages.n_pages - 1,
             n_pages_cached=self.n_cached_pages,

@@ -1,11 +1,14 @@
-"""The one transfer of a step from the device to the host. Called from `EngineLoop._collect` only.
+"""The one transfer of a step from the device to the host.
 
 Row results, chunk marks and PCM are joined into a single buffer of 32-bit words on the device, so
-that the host waits once, whatever the step held.
+that a step has one copy, whatever it held (two where the detokenizer has a device of its own). The
+copy begins with the launch and runs beside what is launched next; the host waits for it where the
+results are collected. Engine thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +16,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.device_streams import DeviceStream, DeviceStreams
 from engine.launch import PendingStep
 
 Pcm = npt.NDArray[np.float32]
+Words = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,24 +40,63 @@ class HostResults:
     chunks: list[ChunkAudio]
 
 
-def read_back(pending: PendingStep) -> HostResults:
-    """Wait for a launched step and bring its results to the host."""
-    parts: list[Tensor] = [launch.results for launch in pending.rows]
+class Transfer:
+    """Tensors of 32-bit words on their way to the host.
+
+    Args:
+        parts: the tensors; they are kept until the copy has been made.
+        stream: where they are joined and copied.
+        makers: the streams that make them.
+    """
+
+    def __init__(
+        self, parts: Sequence[Tensor], stream: DeviceStream, makers: Sequence[DeviceStream]
+    ) -> None:
+        self._parts = parts
+        for maker in makers:
+            stream.wait(maker.mark())
+        self._words: Tensor | None = None
+        if parts:
+            with stream.queue():
+                joined = torch.cat([part.flatten() for part in parts])
+                self._words = stream.to_host(joined)
+        self._mark = stream.mark()
+
+    def arrays(self) -> Iterator[Words]:
+        """The tensors on the host, in order; waits for them, and for all that was before them."""
+        self._mark.wait()
+        if self._words is None:
+            return
+        words, first = self._words.numpy(), 0
+        for part in self._parts:
+            yield words[first : first + part.numel()].reshape(part.shape)
+            first += part.numel()
+
+
+def send_back(pending: PendingStep, streams: DeviceStreams) -> list[Transfer]:
+    """Begin to bring a launched step's results to the host; waits for nothing."""
+    rows = [launch.results for launch in pending.rows]
+    chunks: list[Tensor] = []
     for launch in pending.chunks:
         audio = launch.audio
-        parts += [audio.n_samples.to(torch.int32), audio.is_finite.to(torch.int32)]
-        parts.append(audio.pcm.contiguous().view(torch.int32))
-    if not parts:
-        return HostResults(rows=[], chunks=[])
-    words = torch.cat([part.flatten() for part in parts]).cpu().numpy()
-    shaped, first = [], 0
-    for part in parts:
-        shaped.append(words[first : first + part.numel()].reshape(part.shape))
-        first += part.numel()
+        chunks += [audio.n_samples.to(torch.int32), audio.is_finite.to(torch.int32)]
+        chunks.append(audio.pcm.contiguous().view(torch.int32))
+    if streams.codec_copy is streams.copy:
+        makers = [streams.lm] if not chunks else [streams.lm, streams.codec]
+        return [Transfer(rows + chunks, streams.copy, makers)]
+    return [
+        Transfer(rows, streams.copy, [streams.lm]),
+        Transfer(chunks, streams.codec_copy, [streams.codec]),
+    ]
+
+
+def read_back(pending: PendingStep, transfers: Sequence[Transfer]) -> HostResults:
+    """Wait for a launched step and give its results."""
+    arrays = [array for transfer in transfers for array in transfer.arrays()]
     n_rows = len(pending.rows)
-    marks = shaped[n_rows:]
+    marks = arrays[n_rows:]
     return HostResults(
-        rows=[block.tolist() for block in shaped[:n_rows]],
+        rows=[block.tolist() for block in arrays[:n_rows]],
         chunks=[
             ChunkAudio(
                 pcm=pcm.view(np.float32),

@@ -1,6 +1,8 @@
-"""Runs the model on a batch: prompt pieces, decode steps, the depth loop, `advance`. Engine thread.
+"""Runs the model on a batch: prompt pieces, decode steps, rows drawn anew. Engine thread.
 
-Owns the device side of every slot. Each public call first computes and then commits, so that a
+The host's side of `engine.row_step`: it decides what a batch needs, uploads indices, and has the
+step functions run as they stand or by bucket (`engine.static_rows`). Owns the device side of every
+slot. Each public call first computes and then commits, so that a
 call in which the model raised has changed no stream's state and can be made again for each stream
 alone. Nothing is read on the host here: results are device tensors that the loop collects.
 """
@@ -11,26 +13,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from engine.attention.base import AttentionBackend
 from engine.attention.depth import DepthKV
 from engine.batch import DecodeBatch, Indices, PrefillBatch, Prompt, RowBatch
-from engine.sampler import Draws, Sampler
+from engine.graphs import Graphs
+from engine.row_step import RowInputs, RowKind, RowStep
+from engine.sampler import Sampler
 from engine.slot_state import SlotState
-from models.base import Advance, PromptPlan, SpeechModel
+from engine.static_rows import StaticRows
+from models.base import PromptPlan, SpeechModel
 
-IS_BAD, EMITS, TEXT_ID, IS_FINISHED, IS_STARVED, PHASE = range(6)
-"""Columns of a row result `(B, 6)` int32: what the host must know about a generated row."""
+HostRows = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guide:
-    """Pairs of a batch: `rows` (G,) of the guided streams and their `scale` (G, 1)."""
+class KeptSlot:
+    """What a stream that gave way goes on from, on the host: its slot's tensors, and its draws."""
 
-    rows: Tensor
-    scale: Tensor
+    state: list[Tensor]
+    drawn: tuple[Tensor, Tensor]
 
 
 class Runner:
@@ -42,6 +47,9 @@ class Runner:
         n_slots: streams that hold state at once.
         device: where everything lives.
         dtype: of the depth model's keys and values.
+        graphs: runs the steps by bucket; None: as they stand, in the size of the batch.
+        is_overlapped: see `engine.row_step.RowStep`.
+        codec_device: where the detokenizer is; None: on `device`.
     """
 
     def __init__(
@@ -51,6 +59,10 @@ class Runner:
         n_slots: int,
         device: torch.device,
         dtype: torch.dtype,
+        *,
+        graphs: Graphs | None = None,
+        is_overlapped: bool = False,
+        codec_device: torch.device | None = None,
     ) -> None:
         spec = model.spec
         self._model = model
@@ -58,29 +70,42 @@ class Runner:
         self._device = device
         self._n_slots = n_slots
         self._attention = attention
-        self.slots = SlotState(spec, n_slots, device)
+        self.slots = SlotState(spec, n_slots, device, codec_device)
         self._sampler = Sampler(spec, n_slots, device)
         self._position_shift = np.zeros(2 * n_slots, dtype=np.int64)
-        self._backbone_columns = spec.backbone_columns
-        guided = spec.guidance.columns if spec.guidance else ()
-        self._guided_columns = frozenset(spec.column_idx(name) for name in guided)
-        depth = spec.depth
-        self._depth_columns = tuple(spec.column_idx(n) for n in depth.columns) if depth else ()
-        self._first_column = spec.column_idx(depth.first_column) if depth else -1
-        self._depth_cache = DepthKV(depth, 2 * n_slots, device, dtype) if depth else None
-        self._is_depth_guided = not self._guided_columns.isdisjoint(self._depth_columns)
+        depth = DepthKV(spec.depth, 2 * n_slots, device, dtype) if spec.depth else None
+        self._step = RowStep(
+            model, self.slots, self._sampler, depth, device, is_overlapped=is_overlapped
+        )
+        self._static: StaticRows | None = None
+        if graphs is not None:
+            self._static = StaticRows(
+                spec, self._step, self.slots, self._sampler, attention, graphs, n_slots, device
+            )
         fills = [[column.fill for column in phase.columns] for phase in spec.phases]
-        self._fills = fills
-        is_drawn = [[fill in ("sampled", "depth") for fill in phase] for phase in fills]
-        self._is_drawn = torch.tensor(is_drawn, device=device)
-        self._given_ids = torch.tensor(_given_ids(model), device=device)
-        self._feeds_codec = torch.tensor([p.feeds_codec for p in spec.phases], device=device)
-        self._feeds_text = torch.tensor([p.feeds_text for p in spec.phases], device=device)
+        self._drawn_in = [
+            frozenset(idx for idx, fill in enumerate(phase) if fill == "sampled") for phase in fills
+        ]
+        self._has_depth_in = ["depth" in phase for phase in fills]
 
     def open_slot(self, slot: int, plan: PromptPlan, seed: int) -> None:
         """Give `slot` to a stream. Raises: `StreamError` for settings that cannot be kept."""
         self._sampler.open_slot(slot, seed, plan.sampling)
         self.slots.open_slot(slot, plan)
+
+    def take_out(self, slot: int) -> KeptSlot:
+        """All that a stream needs to go on in another slot, but its KV. Waits for the device."""
+        return KeptSlot(state=self.slots.take_out(slot), drawn=self._sampler.take_out(slot))
+
+    def put_back(self, slot: int, kept: KeptSlot) -> None:
+        """Let a slot that was opened again hold what `take_out` gave."""
+        self.slots.put_back(slot, kept.state)
+        self._sampler.put_back(slot, kept.drawn)
+
+    def fed_rows(self, slot: int, positions: slice) -> tuple[Indices, Indices]:
+        """Generated rows (R, K) that were fed, and their phases (R,). Waits for the device."""
+        fed = self.slots.fed[slot, positions].cpu().numpy().astype(np.int64)
+        return fed[:, :-1], fed[:, -1]
 
     def bind(self, slot: int, sequence_idx: int, prompt: Prompt, pages: Sequence[int]) -> None:
         """Let a stream's sequence use these pages and continue the positions of its prompt."""
@@ -101,162 +126,68 @@ class Runner:
     def prefill(self, batch: PrefillBatch) -> Tensor | None:
         """Run prompt pieces; the row results of the streams that got their first row, if any."""
         model = self._model
-        ids = torch.from_numpy(batch.ids).to(self._device)
-        x = model.embed(ids, torch.full_like(ids[:, 0], -1))
+        ids, positions, phases = (
+            self._upload(self._filled(rows)) for rows in (batch.ids, batch.positions, batch.phases)
+        )
+        x = model.embed(ids, phases)
         if batch.embeds is not None and batch.embed_mask is not None:
-            mask = torch.from_numpy(batch.embed_mask).to(self._device).unsqueeze(1)
-            x = torch.where(mask, batch.embeds.to(x), x)
+            mask = self._upload(self._filled(batch.embed_mask)).unsqueeze(1)
+            embeds = torch.nn.functional.pad(batch.embeds, (0, 0, 0, len(x) - len(batch.ids)))
+            x = torch.where(mask, embeds.to(x), x)
         attention = self._attention.plan_prefill(batch.pieces)
-        hidden = model.backbone(x, self._upload(batch.positions), attention)
+        hidden = model.backbone(x, positions, attention)
         if batch.finished is None:
             return None
-        return self._generate(hidden[self._upload(batch.ends)], batch.finished)
+        return self._draw(hidden[self._upload(batch.ends)], batch.finished)
 
     def decode(self, batch: DecodeBatch) -> Tensor:
         """Run one row of every sequence of the batch; row results `(B, 6)`."""
-        host = (
-            batch.n_before + self._position_shift[batch.sequences],
-            batch.sequences % self._n_slots,
-        )
-        positions, slots = self._upload(np.stack(host))
+        positions = batch.n_before + self._position_shift[batch.sequences]
+        if self._static is not None:
+            return self._static.decode(batch, positions, self._kind(batch.rows))
+        index = self._upload(np.stack((positions, batch.sequences % self._n_slots)))
         attention = self._attention.plan_decode(batch.sequences, batch.n_before)
-        x = self._model.embed(self.slots.rows[slots], self.slots.state[slots, 0])
-        hidden = self._model.backbone(x, positions, attention)
-        return self._generate(hidden, batch.rows)
+        hidden = self._step.hidden(index[1], index[0], len(batch.rows.slots), attention)
+        return self._draw(hidden, batch.rows)
 
     def resume(self, rows: RowBatch) -> Tensor:
         """Advance starved streams again from the ids they drew; row results `(B, 6)`."""
-        slots = self._upload(rows.slots)
-        state = self.slots.state[slots]
-        out = self._model.advance(state, self.slots.drawn[slots], self.slots.feed(slots))
-        return self._commit(slots, state, out, torch.zeros_like(out.is_finished))
+        return self._step.resume(self._upload(rows.slots))
 
-    def _generate(self, hidden: Tensor, rows: RowBatch) -> Tensor:
+    def let_go(self, slot: int) -> None:
+        """Let rows of a stream count again whose companion came or went."""
+        self.slots.is_held[slot] = False
+
+    def capture(self) -> None:
+        """Record the steps that will be replayed; at start, while no stream is there."""
+        if self._static is not None:
+            self._static.capture()
+
+    def _draw(self, hidden: Tensor, rows: RowBatch) -> Tensor:
         """Draw a row of ids from `hidden` (B + G, H) and advance the B streams."""
-        slots = self._upload(rows.slots)
-        state = self.slots.state[slots]
-        phase = state[:, 0]
-        feed = self.slots.feed(slots)
-        guide = self._guide(slots, rows)
-        draws = self._sampler.begin(slots, phase, rows.slots)
-        n_streams = len(rows.slots)
-        is_ok = hidden[:n_streams].isfinite().all(dim=1)
-        is_drawn = self._is_drawn[phase]
-        given = self._given_ids[phase]
+        if self._static is not None:
+            return self._static.draw(hidden, rows, self._kind(rows))
+        pairs = self._upload(rows.pairs) if len(rows.pairs) else None
+        inputs = RowInputs(slots=self._upload(rows.slots), pairs=pairs)
+        return self._step.draw(hidden, inputs, self._kind(rows))
 
-        logits = self._column_logits(hidden, guide, draws, n_streams)
-        logits = self._model.constrain(state, logits, feed)
-        columns = list(given.unbind(1))
-        for idx, column_logits in zip(self._backbone_columns, logits, strict=True):
-            if self._is_filled(rows, idx, "sampled"):
-                drawn, is_sound = self._sampler.draw(column_logits, idx, draws)
-                is_ok &= is_sound | ~is_drawn[:, idx]
-                columns[idx] = torch.where(is_drawn[:, idx], drawn, given[:, idx])
-        if self._depth_columns and self._is_filled(rows, self._depth_columns[0], "depth"):
-            is_ok &= self._draw_depth(hidden, guide, draws, columns, is_drawn)
+    def _kind(self, rows: RowBatch) -> RowKind:
+        """What the phases and settings of these streams need."""
+        return RowKind(
+            drawn=frozenset().union(*(self._drawn_in[phase] for phase in rows.phases)),
+            has_depth=any(self._has_depth_in[phase] for phase in rows.phases),
+            filters=self._sampler.filters(rows.slots),
+        )
 
-        ids = torch.stack(columns, dim=1)
-        out = self._model.advance(state, ids, feed)
-        self._sampler.commit(draws, ids, is_drawn)
-        self.slots.drawn[slots] = ids
-        return self._commit(slots, state, out, ~is_ok)
+    def _filled(self, rows: HostRows) -> HostRows:
+        """Prompt rows (N, ...), filled up with zeros to a bucket where steps are recorded.
 
-    def _column_logits(
-        self, hidden: Tensor, guide: Guide | None, draws: Draws, n_streams: int
-    ) -> list[Tensor]:
-        """Logits of every backbone column: guidance merged, penalised, masked by phase."""
-        by_column = []
-        for idx, raw in zip(self._backbone_columns, self._model.heads(hidden), strict=True):
-            is_guided = idx in self._guided_columns
-            merged = merge_guidance(raw.float(), guide if is_guided else None, n_streams)
-            by_column.append(self._sampler.shape(merged, idx, draws))
-        return by_column
-
-    def _draw_depth(
-        self,
-        hidden: Tensor,
-        guide: Guide | None,
-        draws: Draws,
-        columns: list[Tensor],
-        is_drawn: Tensor,
-    ) -> Tensor:
-        """Draw the depth columns one after another into `columns`; which rows were sound (B,)."""
-        assert self._depth_cache is not None, "the spec has a depth model"
-        model, cache = self._model, self._depth_cache
-        n_streams = len(is_drawn)
-        guide = guide if self._is_depth_guided else None
-        if guide is None:
-            hidden = hidden[:n_streams]
-        model.depth_step(model.depth_embed(0, hidden, None), 0, cache)
-        is_ok = torch.ones_like(is_drawn[:, 0])
-        ids = columns[self._first_column]
-        for position, idx in enumerate(self._depth_columns, start=1):
-            both = ids if guide is None else torch.cat([ids, ids[guide.rows]])
-            x = model.depth_step(model.depth_embed(position, hidden, both), position, cache)
-            raw = model.depth_head(position, x).float()
-            merged = merge_guidance(raw, guide if idx in self._guided_columns else None, n_streams)
-            shaped = self._sampler.shape(merged, idx, draws)
-            ids, is_sound = self._sampler.draw(shaped, idx, draws)
-            is_ok &= is_sound | ~is_drawn[:, idx]
-            columns[idx] = torch.where(is_drawn[:, idx], ids, columns[idx])
-        return is_ok
-
-    def _commit(self, slots: Tensor, state: Tensor, out: Advance, is_bad: Tensor) -> Tensor:
-        """Take what `advance` gave for rows in `state` (B, S); row results `(B, 6)`.
-
-        Where the stream is starved nothing counts: the same call is made again when text has come.
+        Prompts are not replayed, but kernels that are chosen by size are chosen once.
         """
-        phase = state[:, 0]
-        emits = out.emits & self._feeds_codec[phase] & ~is_bad
-        text_ids = out.text_ids.masked_fill(~self._feeds_text[phase], -1)
-        is_finished, new_state = out.is_finished, out.state
-        if self.spec.text_capacity:
-            emits = emits & ~out.is_starved
-            is_finished = is_finished & ~out.is_starved
-            text_ids = text_ids.masked_fill(out.is_starved, -1)
-            new_state = torch.where(out.is_starved.unsqueeze(1), state, new_state)
-        self.slots.state[slots] = new_state
-        self.slots.rows[slots] = out.rows
-        self.slots.append_frames(slots, out.frames, emits)
-        parts = (is_bad, emits, text_ids, is_finished, out.is_starved, new_state[:, 0])
-        return torch.stack([part.to(torch.int32) for part in parts], dim=1)
+        if self._static is None:
+            return rows
+        n_free = (1 << (len(rows) - 1).bit_length()) - len(rows)
+        return np.pad(rows, [(0, n_free), *[(0, 0)] * (rows.ndim - 1)])
 
-    def _guide(self, slots: Tensor, rows: RowBatch) -> Guide | None:
-        if len(rows.pairs) == 0:
-            return None
-        pairs = self._upload(rows.pairs)
-        scale = self.slots.guidance_scale[slots[pairs]]
-        return Guide(rows=pairs, scale=scale.unsqueeze(1))
-
-    def _is_filled(self, rows: RowBatch, column_idx: int, fill: str) -> bool:
-        """Some phase of the batch fills this column so (host knowledge)."""
-        return any(self._fills[phase][column_idx] == fill for phase in rows.phases)
-
-    def _upload(self, indices: Indices) -> Tensor:
-        return torch.from_numpy(indices).to(self._device, non_blocking=True)
-
-
-def merge_guidance(raw: Tensor, guide: Guide | None, n_streams: int) -> Tensor:
-    """Logits `(B, V)` from those of streams and companions `(B + G, V)`: `u + scale * (c - u)`.
-
-    Source: Ho and Salimans 2022, equation 6, with scale = 1 + w. Raw logits, before any mask: the
-    difference of two -inf is not a number.
-    """
-    logits = raw[:n_streams]
-    if guide is None:
-        return logits
-    conditional, unconditional = logits[guide.rows], raw[n_streams:]
-    merged = unconditional + guide.scale * (conditional - unconditional)
-    return logits.index_copy(0, guide.rows, merged)
-
-
-def _given_ids(model: SpeechModel) -> list[list[int]]:
-    """Ids (P, K) of columns that nothing draws: the forced id, or the pad that `advance` fills."""
-    columns = model.spec.columns
-    return [
-        [
-            columns[idx].pad_id if column.forced_id is None else column.forced_id
-            for idx, column in enumerate(phase.columns)
-        ]
-        for phase in model.spec.phases
-    ]
+    def _upload(self, rows: HostRows) -> Tensor:
+        return torch.from_numpy(rows).to(self._device, non_blocking=True)

@@ -3,8 +3,8 @@
 A draw depends on the stream's logits, settings, seed, own history, how many rows it has drawn and
 the column: never on its slot, its neighbours or the batch size. Randomness is a counter-based hash
 in integer tensor operations, so there is no generator to keep in step and nothing is read on the
-host. Which filters run at all is decided on the host from the settings of the streams in the
-batch; a filter that is off for a row leaves that row as it was.
+host. Which filters run at all (`Filters`) is decided on the host from the settings of the streams
+in the batch; a filter that is off for a row leaves that row as it was.
 
 Order (the runner merges guidance before): repetition penalty, phase mask, the model's `constrain`,
 temperature, top-k, top-p, min-p, draw.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,79 +31,132 @@ Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draws:
-    """What one batch draws with: `settings` (B, K, 6), `uniforms` (B, K), `n_drawn` (B,).
+class Filters:
+    """Which filters a batch runs; more than its rows need changes nothing but the time it takes.
 
-    `n_sorted` is how many leading logits top-k and top-p need (0: both are off everywhere),
-    `n_recent` how many rows of history the repetition penalty needs (0: it is off everywhere).
+    Args:
+        n_sorted: leading logits that top-k and top-p need; 0: both are off everywhere.
+        has_chance: some row is drawn at random.
+        has_min_p: some row has a min-p.
+        n_recent: rows of history that the repetition penalty needs; 0: it is off everywhere.
     """
+
+    n_sorted: int
+    has_chance: bool
+    has_min_p: bool
+    n_recent: int
+
+    def covers(self, other: Filters) -> bool:
+        """Whether a batch that needs `other` may run these."""
+        return (
+            self.n_sorted >= other.n_sorted
+            and self.has_chance >= other.has_chance
+            and self.has_min_p >= other.has_min_p
+            and self.n_recent >= other.n_recent
+        )
+
+
+ALL_FILTERS: Final = Filters(
+    n_sorted=_WHOLE_COLUMN, has_chance=True, has_min_p=True, n_recent=MAX_REPETITION_WINDOW
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """What one batch draws with: `settings` (B, K, 6), `uniforms` (B, K), `n_drawn` (B,)."""
 
     slots: Tensor
     phase: Tensor
     settings: Tensor
     uniforms: Tensor
     n_drawn: Tensor
-    n_sorted: int
-    has_chance: bool
-    has_min_p: bool
-    n_recent: int
+    filters: Filters
 
 
 class Sampler:
-    """Sampling settings, seeds and recent ids of every slot, on the device."""
+    """Sampling settings, seeds and recent ids of every slot, on the device.
+
+    Like `engine.slot_state`, it has a place more than there are slots, for rows of nobody.
+    """
 
     def __init__(self, spec: ModelSpec, n_slots: int, device: torch.device) -> None:
         n_phases, n_columns = len(spec.phases), spec.n_columns
+        n_places = n_slots + 1
         self._spec = spec
         self._device = device
-        self._settings = torch.ones(n_slots, n_phases, n_columns, 6, device=device)
-        self._seeds = torch.zeros(n_slots, dtype=torch.int64, device=device)
-        self._n_drawn = torch.zeros(n_slots, dtype=torch.int64, device=device)
+        self._settings = torch.ones(n_places, n_phases, n_columns, 6, device=device)
+        self._seeds = torch.zeros(n_places, dtype=torch.int64, device=device)
+        self._n_drawn = torch.zeros(n_places, dtype=torch.int64, device=device)
         self._ring = torch.full(
-            (n_slots, n_columns, MAX_REPETITION_WINDOW), -1, dtype=torch.int64, device=device
+            (n_places, n_columns, MAX_REPETITION_WINDOW), -1, dtype=torch.int64, device=device
         )
         self._column_idx = torch.arange(1, n_columns + 1, device=device)
         self._low = [column.ids[0] for column in spec.columns]
         self._forbidden = [_forbidden_ids(spec, idx, device) for idx in range(n_columns)]
-        # Host copies of what decides which filters run, one entry for each slot.
-        self._n_sorted = np.zeros(n_slots, dtype=np.int64)
-        self._n_recent = np.zeros(n_slots, dtype=np.int64)
-        self._has = np.zeros((n_slots, 2), dtype=bool)
+        # Host copies of what decides which filters run.
+        self._n_sorted = np.zeros(n_places, dtype=np.int64)
+        self._n_recent = np.zeros(n_places, dtype=np.int64)
+        self._has = np.zeros((n_places, 2), dtype=bool)
+
+    @property
+    def n_bytes(self) -> int:
+        """Of what it holds for each slot."""
+        return sum(t.nbytes for t in (self._settings, self._seeds, self._n_drawn, self._ring))
 
     def open_slot(self, slot: int, seed: int, overrides: Mapping[str, SamplingParams]) -> None:
         """Give `slot` to a stream: its settings, its seed, an empty history."""
         settings = stream_settings(self._spec, overrides)
-        random = settings[..., _TEMPERATURE] > 0
-        by_rank = random & ((settings[..., _TOP_K] > 0) | (settings[..., _TOP_P] < 1))
-        wanted = np.where(settings[..., _TOP_K] > 0, settings[..., _TOP_K], _WHOLE_COLUMN)
-        self._n_sorted[slot] = int(np.max(wanted, initial=0, where=by_rank))
-        has_penalty = settings[..., _PENALTY] != 1
-        self._n_recent[slot] = int(np.max(settings[..., _WINDOW], initial=0, where=has_penalty))
-        self._has[slot] = (random.any(), (random & (settings[..., _MIN_P] > 0)).any())
+        needed = filters_of(settings)
+        self._n_sorted[slot] = needed.n_sorted
+        self._n_recent[slot] = needed.n_recent
+        self._has[slot] = (needed.has_chance, needed.has_min_p)
         self._settings[slot] = torch.from_numpy(settings).to(self._device)
         self._seeds[slot] = _mixed_seed(seed)
         self._n_drawn[slot] = 0
         self._ring[slot] = -1
 
-    def begin(self, slots: Tensor, phase: Tensor, host_slots: Indices) -> Draws:
-        """Gather what the rows of one batch draw with; `host_slots` repeats `slots` (B,)."""
+    def take_out(self, slot: int) -> tuple[Tensor, Tensor]:
+        """What the stream has drawn so far, on the host: rows, and the ids of the last of them."""
+        return self._n_drawn[slot].to("cpu", copy=True), self._ring[slot].to("cpu", copy=True)
+
+    def put_back(self, slot: int, drawn: tuple[Tensor, Tensor]) -> None:
+        """Let a stream whose slot was opened again go on from what `take_out` gave."""
+        self._n_drawn[slot], self._ring[slot] = (part.to(self._device) for part in drawn)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What draws read and write, by name."""
+        return {
+            "settings": self._settings,
+            "seeds": self._seeds,
+            "n_drawn": self._n_drawn,
+            "recent ids": self._ring,
+        }
+
+    def filters(self, slots: Indices) -> Filters:
+        """The filters that the streams in `slots` (B,) need. Host knowledge alone."""
+        has_chance, has_min_p = np.logical_or.reduce(self._has[slots]).tolist()
+        return Filters(
+            n_sorted=int(self._n_sorted[slots].max()),
+            has_chance=has_chance,
+            has_min_p=has_min_p,
+            n_recent=int(self._n_recent[slots].max()),
+        )
+
+    def begin(self, slots: Tensor, phase: Tensor, filters: Filters) -> Draws:
+        """Gather what the rows of one batch, in `slots` (B,) and `phase` (B,), draw with."""
         n_drawn = self._n_drawn[slots]
-        has_chance, has_min_p = np.logical_or.reduce(self._has[host_slots]).tolist()
         return Draws(
             slots=slots,
             phase=phase,
             settings=self._settings[slots, phase],
             uniforms=uniforms(self._seeds[slots], n_drawn, self._column_idx),
             n_drawn=n_drawn,
-            n_sorted=int(self._n_sorted[host_slots].max()),
-            has_chance=has_chance,
-            has_min_p=has_min_p,
-            n_recent=int(self._n_recent[host_slots].max()),
+            filters=filters,
         )
 
     def shape(self, logits: Tensor, column_idx: int, draws: Draws) -> Tensor:
         """Apply repetition penalty and phase mask to `logits` (B, V_c) of a column."""
-        if draws.n_recent:
+        if draws.filters.n_recent:
             recent = self._recent_ids(column_idx, draws)
             penalty = draws.settings[:, column_idx, _PENALTY]
             logits = penalised(logits, recent, penalty)
@@ -120,30 +174,30 @@ class Sampler:
         """
         largest, likeliest = logits.max(dim=-1)
         is_sound = largest.isfinite()
-        if not draws.has_chance:
+        if not draws.filters.has_chance:
             return likeliest + self._low[column_idx], is_sound
         settings = draws.settings[:, column_idx]
         temperature = settings[:, _TEMPERATURE]
         is_greedy = temperature == 0
         scaled = logits / temperature.masked_fill(is_greedy, 1.0).unsqueeze(1)
-        if draws.n_sorted:
-            n_sorted = min(draws.n_sorted, logits.shape[1])
+        if draws.filters.n_sorted:
+            n_sorted = min(draws.filters.n_sorted, logits.shape[1])
             scaled = keep_top(scaled, settings[:, _TOP_K], settings[:, _TOP_P], n_sorted)
-        if draws.has_min_p:
+        if draws.filters.has_min_p:
             scaled = keep_min_p(scaled, settings[:, _MIN_P])
         drawn = pick(scaled, draws.uniforms[:, column_idx])
         return torch.where(is_greedy, likeliest, drawn) + self._low[column_idx], is_sound
 
-    def commit(self, draws: Draws, ids: Tensor, is_drawn: Tensor) -> None:
-        """Take the drawn rows `ids` (B, K) into the history, where `is_drawn` (B, K)."""
-        if draws.n_recent:
+    def commit(self, draws: Draws, slots: Tensor, ids: Tensor, is_drawn: Tensor) -> None:
+        """Take the drawn rows `ids` (B, K) into the history of `slots`, where `is_drawn` (B, K)."""
+        if draws.filters.n_recent:
             place = draws.n_drawn % MAX_REPETITION_WINDOW
-            self._ring[draws.slots, :, place] = ids.masked_fill(~is_drawn, -1)
-        self._n_drawn[draws.slots] = draws.n_drawn + 1
+            self._ring[slots, :, place] = ids.masked_fill(~is_drawn, -1)
+        self._n_drawn[slots] = draws.n_drawn + 1
 
     def _recent_ids(self, column_idx: int, draws: Draws) -> Tensor:
         """Ids `(B, n_recent)` within each row's window as logit indices, -1 elsewhere."""
-        age = torch.arange(draws.n_recent, device=self._device)
+        age = torch.arange(draws.filters.n_recent, device=self._device)
         place = (draws.n_drawn.unsqueeze(1) - 1 - age) % MAX_REPETITION_WINDOW
         ids = self._ring[draws.slots.unsqueeze(1), column_idx, place]
         in_window = age < draws.settings[:, column_idx, _WINDOW].unsqueeze(1)
@@ -173,6 +227,20 @@ def stream_settings(
                 params.repetition_window,
             )
     return settings
+
+
+def filters_of(settings: npt.NDArray[np.float32]) -> Filters:
+    """The filters that a stream of these settings `(P, K, 6)` needs in any phase and column."""
+    is_random = settings[..., _TEMPERATURE] > 0
+    by_rank = is_random & ((settings[..., _TOP_K] > 0) | (settings[..., _TOP_P] < 1))
+    n_sorted = np.where(settings[..., _TOP_K] > 0, settings[..., _TOP_K], _WHOLE_COLUMN)
+    has_penalty = settings[..., _PENALTY] != 1
+    return Filters(
+        n_sorted=int(np.max(n_sorted, initial=0, where=by_rank)),
+        has_chance=bool(is_random.any()),
+        has_min_p=bool((is_random & (settings[..., _MIN_P] > 0)).any()),
+        n_recent=int(np.max(settings[..., _WINDOW], initial=0, where=has_penalty)),
+    )
 
 
 def penalised(logits: Tensor, recent: Tensor, penalty: Tensor) -> Tensor:

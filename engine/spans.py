@@ -4,39 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
+from engine.device_streams import DeviceStream, Mark
 
 Clock = Callable[[], float]
 
 
 class Span:
-    """The time between its making and `end`, on the device that does the work.
+    """The work that is queued in a device stream between its making and `end`.
 
-    On a CPU the work is done when the call returns, so the clock tells. On CUDA the call only
-    queues it: events in the same stream tell, and may be read once the results were collected.
+    Args:
+        name: what the work is.
+        stream: where it is queued.
     """
 
-    def __init__(self, clock: Clock, device: torch.device) -> None:
-        self._clock = clock
-        self._start_s = clock()
-        self._end_s = self._start_s
-        self._events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
-        if device.type == "cuda":
-            self._events = (_event(), _event())
-            self._events[0].record()
+    def __init__(self, name: str, stream: DeviceStream) -> None:
+        self.name = name
+        self.stream = stream
+        self.begin: Mark = stream.mark()
+        self._end = self.begin
 
     def end(self) -> None:
-        """The work has been launched."""
-        self._end_s = self._clock()
-        if self._events is not None:
-            self._events[1].record()
+        """All of it has been queued."""
+        self._end = self.stream.mark()
 
     def seconds(self) -> float:
-        """Seconds of work. On CUDA only after its results were read."""
-        if self._events is not None:
-            return float(self._events[0].elapsed_time(self._events[1])) / 1e3
-        return self._end_s - self._start_s
-
-
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch has none
+        """Seconds of work; only after its results were read."""
+        return self._end.seconds_since(self.begin)

@@ -6,6 +6,7 @@ in `engine.deadlines`, what follows from the codec in `engine.chunks`.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
 from engine.kv_pages import PageTable
@@ -20,6 +21,7 @@ class Stream:
         stream_id: given by the handle.
         asked_s: when the caller began to wait.
         max_frames: cap on generated frames.
+        max_rows: cap on generated rows.
         n_prompt_rows: prompt rows of each sequence; the companion's, if any, is second. A lazily
             created companion is appended at phase entry.
         slot: row index in the device tensors.
@@ -30,7 +32,11 @@ class Stream:
         wants_pcm: False for text output only; then there are no chunks.
         phase_idx: the model's phase.
         is_guided: the present phase is guided: a decode step takes two rows.
-        n_rows: rows generated.
+        n_rows: rows generated, launched ones included.
+        n_rows_in_flight: of these, rows whose results have not been collected.
+        n_void_rows: rows in flight that count for nothing (`engine.in_flight`).
+        n_blind_rows: rows in flight that were launched before the newest text came.
+        n_chunks_in_flight: detokenizer calls whose audio has not been collected.
         frames_ready: frames generated.
         frames_decoded: frames handed to the detokenizer, launched calls included.
         is_flushed: the last chunk was handed to the detokenizer.
@@ -43,6 +49,7 @@ class Stream:
         n_late_chunks: chunks that came after they were due.
         late_s: sum of their lateness.
         is_paused: the client reads too slowly; left out of the plan.
+        paused_since_s: since when.
         is_starved: waits for streamed text; left out of decoding.
         is_generation_done: no more rows will be generated.
         finish_reason: why generation ended.
@@ -60,7 +67,12 @@ class Stream:
     wants_pcm: bool = True
     phase_idx: int = 0
     is_guided: bool = False
+    max_rows: int = sys.maxsize
     n_rows: int = 0
+    n_rows_in_flight: int = 0
+    n_void_rows: int = 0
+    n_blind_rows: int = 0
+    n_chunks_in_flight: int = 0
     frames_ready: int = 0
     frames_decoded: int = 0
     is_flushed: bool = False
@@ -73,6 +85,7 @@ class Stream:
     n_late_chunks: int = 0
     late_s: float = 0.0
     is_paused: bool = False
+    paused_since_s: float = 0.0
     is_starved: bool = False
     is_generation_done: bool = False
     finish_reason: FinishReason | None = None
@@ -103,7 +116,12 @@ class Stream:
     def can_decode(self) -> bool:
         """The stream can generate a row now."""
         is_held = self.is_paused or self.is_starved or self.is_generation_done
-        return self.is_prefilled and not is_held
+        return self.is_prefilled and not is_held and self.n_rows < self.max_rows
+
+    @property
+    def is_in_flight(self) -> bool:
+        """A launched step that has not been collected works for it."""
+        return self.n_rows_in_flight > 0 or self.n_chunks_in_flight > 0
 
     @property
     def n_step_rows(self) -> int:

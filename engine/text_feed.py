@@ -39,12 +39,23 @@ class TextFeed:
         stream = group.stream
         self._slots.append_text(stream.slot, n_before, ids, is_final=group.is_text_final)
         group.new_text = []
-        if stream.is_starved:
-            self._to_resume[stream.stream_id] = group
+        # Rows that were launched before do not see it; if one of them starves, that is old news.
+        stream.n_blind_rows = stream.n_rows_in_flight
+        if stream.is_starved and stream.n_rows_in_flight == stream.n_void_rows:
+            self.resume(group)
+
+    def resume(self, group: StreamGroup) -> None:
+        """A stream has starved although there is text for it now."""
+        self._to_resume[group.stream.stream_id] = group
 
     def take_resumed(self) -> list[StreamGroup]:
         """The streams that starved and have text now; each is given once."""
-        resumed = [group for group in self._to_resume.values() if not group.stream.is_paused]
+        resumed = [
+            group
+            for group in self._to_resume.values()
+            # One that came back after it gave way has its rows run again first.
+            if group.stream.is_prefilled and not group.stream.is_paused
+        ]
         for group in resumed:
             self.forget(group.stream.stream_id)
         return resumed

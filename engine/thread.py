@@ -16,6 +16,7 @@ from dataclasses import replace
 from engine.errors import EngineStoppedError
 from engine.histogram import Histogram
 from engine.loop import EngineLoop
+from engine.memory import MemoryPlan
 from engine.sharing import Turns
 from engine.types import (
     AbortStream,
@@ -149,9 +150,14 @@ class ThreadHandle:
         """The model's facts."""
         return self._loop.model.spec
 
+    @property
+    def memory(self) -> MemoryPlan:
+        """What it takes of its device."""
+        return self._loop.memory
+
     def plan(self, request: PlanRequest) -> PromptPlan:
         """Make the prompt of a request. Blocking; any thread. Raises: `PlanError`."""
-        return self._loop.model.plan(request)
+        return self._loop.plan(request)
 
     def open_stream(
         self,

@@ -1,4 +1,4 @@
-"""Before the first stream: run every kind and size of call once, and measure what it costs.
+"""Before the first stream: record calls, run every kind and size once, measure what it costs.
 
 The streams here are made up: they lie on the dummy page and leave nothing behind.
 """
@@ -12,9 +12,9 @@ import torch
 
 from engine.batch import Prompt, build_decode, build_prefill
 from engine.chunks import ChunkWork
-from engine.codec_runner import CodecRunner
 from engine.config import EngineConfig
 from engine.costs import Sample, StepCosts
+from engine.device import DeviceSide
 from engine.kv_pages import DUMMY_PAGE, PageTable
 from engine.runner import Runner
 from engine.spans import Clock
@@ -27,10 +27,10 @@ TYPICAL_ROWS = 64
 """Rows before the measured one: attention over none would look too cheap."""
 
 
-def warm_up(
-    runner: Runner, codec: CodecRunner, costs: StepCosts, config: EngineConfig, clock: Clock
-) -> None:
-    """Teach `costs` what decode steps, prompt pieces and detokenizer calls take."""
+def warm_up(device: DeviceSide, costs: StepCosts, config: EngineConfig, clock: Clock) -> None:
+    """Record what will be replayed; teach `costs` what decode steps, prompts and chunks take."""
+    device.capture()
+    runner, codec = device.runner, device.codec
     spec = runner.spec
     streams = [_dummy_stream(slot, spec) for slot in range(config.max_streams)]
     plan = _dummy_plan(spec)

@@ -23,6 +23,11 @@ class DepthKV:
         self._buffer = torch.zeros(shape, device=device, dtype=dtype)
         self._is_grouped = spec.n_query_heads != spec.n_kv_heads
 
+    @property
+    def n_bytes(self) -> int:
+        """Of all buffers."""
+        return self._buffer.nbytes
+
     def __call__(self, layer_idx: int, position: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store `k`, `v` `(B, heads, head_dim)` at `position` and attend over 0..position."""
         keys, values = self._buffer[layer_idx, :, : q.shape[0]]

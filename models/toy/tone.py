@@ -99,9 +99,13 @@ SPEC = ModelSpec(
 class ToneToy(ModelModule):
     """A model without weights: the prompt is one row, and each row repeats the voice's pitch."""
 
+    pitches_hz: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.spec = SPEC
+        pitches_hz = torch.tensor([*VOICE_PITCHES_HZ.values()], dtype=torch.float64)
+        self.register_buffer("pitches_hz", pitches_hz, persistent=False)
 
     def plan(self, request: PlanRequest) -> PromptPlan:
         """One start row; the state knows pitch and length."""
@@ -165,8 +169,7 @@ class ToneToy(ModelModule):
     ) -> Decoded:
         """A sine of each frame's pitch, in phase with what was played before."""
         n_samples = n_valid * SPEC.frame.samples_per_frame
-        pitches_hz = torch.tensor([*VOICE_PITCHES_HZ.values()], device=frames.device)
-        step = pitches_hz.double()[frames[:, :, 0].clamp(0, 2)] / SPEC.frame.sample_rate_hz
+        step = self.pitches_hz[frames[:, :, 0].clamp(0, 2)] / SPEC.frame.sample_rate_hz
         step = step.repeat_interleave(SPEC.frame.samples_per_frame, dim=1)
         at = torch.arange(1, step.shape[1] + 1, device=frames.device)
         step = torch.where(at <= n_samples.unsqueeze(1), step, 0.0)

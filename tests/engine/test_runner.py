@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine import loop as loop_module
+from engine import in_flight as in_flight_module
 from engine.config import EngineConfig
+from engine.device_streams import HostStream
 from engine.readback import read_back
-from engine.runner import Guide, merge_guidance
+from engine.row_step import Guide, merge_guidance
 from engine.types import StreamId
 from models.base import PromptPlan, SpeechModel
 from tests.engine.harness import CONFIG, TEXTS, Engine, load_toy, make_plan
@@ -245,6 +247,17 @@ def test_merging_takes_raw_logits():
     assert merge_guidance(raw, None, 2).tolist() == [[1.0, 2.0], [3.0, 5.0]]
 
 
+def test_a_padded_pair_changes_nothing():
+    """In a bucket every stream has a companion row; where it has no companion, that is noise."""
+    raw = torch.tensor([[1.0, 2.0], [3.0, 5.0], [math.nan, 1.0], [1.0, 1.0]])
+    guide = Guide(
+        rows=torch.tensor([0, 1]),
+        scale=torch.tensor([[2.0], [2.0]]),
+        is_real=torch.tensor([[False], [True]]),
+    )
+    assert merge_guidance(raw, guide, 2).tolist() == [[1.0, 2.0], [5.0, 9.0]]
+
+
 # Shared prefixes.
 
 
@@ -377,11 +390,11 @@ def test_the_host_reads_a_tensor_in_collect_only(name, monkeypatch):
     mode = ForbidHostReads()
     n_reads = []
 
-    def counted(pending):
+    def counted(pending, transfers):
         n_reads.append(1)
         mode.is_on = False
         try:
-            return read_back(pending)
+            return read_back(pending, transfers)
         finally:
             mode.is_on = True
 
@@ -394,7 +407,7 @@ def test_the_host_reads_a_tensor_in_collect_only(name, monkeypatch):
             return method(self, *args, **kwargs)
 
         monkeypatch.setattr(Tensor, method.__name__, guarded)
-    monkeypatch.setattr(loop_module, "read_back", counted)
+    monkeypatch.setattr(in_flight_module, "read_back", counted)
     n_before = engine.loop.stats.n_steps
     with mode:
         engine.run()
@@ -408,13 +421,13 @@ def test_one_transfer_brings_everything(monkeypatch):
     for seed in range(4):
         engine.open(make_plan(model, TEXTS[seed]), seed=seed)
     n_transfers: list[int] = []
-    plain = Tensor.cpu
+    plain = HostStream.to_host
 
-    def counted(self: Tensor, *args, **kwargs) -> Tensor:
+    def counted(self: HostStream, words: Tensor) -> Tensor:
         n_transfers.append(1)
-        return plain(self, *args, **kwargs)
+        return plain(self, words)
 
-    monkeypatch.setattr(Tensor, "cpu", counted)
+    monkeypatch.setattr(HostStream, "to_host", counted)
     n_before = engine.loop.stats.n_steps
     engine.run()
     assert len(n_transfers) == engine.loop.stats.n_steps - n_before

@@ -128,7 +128,7 @@ def test_a_row_without_finite_logits_gives_a_legal_index():
 def draws_of(sampler: Sampler, slots: list[int], phase: list[int] | None = None):
     host = np.array(slots)
     phases = torch.zeros(len(slots), dtype=torch.int64) if phase is None else torch.tensor(phase)
-    return sampler.begin(torch.tensor(slots), phases, host)
+    return sampler.begin(torch.tensor(slots), phases, sampler.filters(host))
 
 
 def delayed_sampler(n_slots: int = 8) -> Sampler:
@@ -148,7 +148,7 @@ def draw_rows(sampler: Sampler, slots: list[int], n_rows: int, seed: int) -> lis
         ids, is_sound = sampler.draw(logits, 1, draws)
         assert bool(is_sound.all())
         rows = ids.unsqueeze(1).expand(-1, DELAYED.n_columns)
-        sampler.commit(draws, rows, torch.ones_like(rows, dtype=torch.bool))
+        sampler.commit(draws, draws.slots, rows, torch.ones_like(rows, dtype=torch.bool))
         mine.append(int(ids[-1]))
     return mine
 
@@ -212,7 +212,7 @@ def test_penalty_keeps_to_its_column_and_its_window():
     for id_ in (3, 5, 7):
         draws = draws_of(sampler, [0])
         row = torch.tensor([[low[0], low[1] + id_, low[2] + id_ + 1, low[3]]])
-        sampler.commit(draws, row, is_drawn)
+        sampler.commit(draws, draws.slots, row, is_drawn)
     draws = draws_of(sampler, [0])
     allowed = torch.zeros(1, DELAYED.columns[2].n_ids) + 1.0
     weakened = torch.nonzero(sampler.shape(logits, 1, draws)[0] < 1).flatten().tolist()

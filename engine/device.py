@@ -1,0 +1,99 @@
+"""Puts together what one loop has on the device: streams, runners, graphs. Engine thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from engine.attention import make_attention
+from engine.codec_runner import CodecRunner
+from engine.config import EngineConfig
+from engine.device_streams import Clock, make_streams
+from engine.graphs import make_graphs
+from engine.in_flight import InFlight
+from engine.launch import Launcher
+from engine.runner import Runner
+from models.base import SpeechModel
+
+
+class DeviceSide:
+    """The device side of a loop.
+
+    Args:
+        model: on `device`.
+        config: sizes; whether steps are recorded and overlapped.
+        device: of the LM and its streams' state.
+        dtype: of KV.
+        clock: monotonic seconds.
+        detokenizer: the model whose `decode` is used, on `codec_device`; None: `model`.
+        codec_device: where chunks are detokenized; None: on `device`.
+    """
+
+    def __init__(
+        self,
+        model: SpeechModel,
+        config: EngineConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        clock: Clock,
+        *,
+        detokenizer: SpeechModel | None = None,
+        codec_device: torch.device | None = None,
+    ) -> None:
+        codec_device = device if codec_device is None else codec_device
+        n_slots = config.max_streams
+        is_overlapped = config.overlap == "on" or (
+            config.overlap == "auto" and device.type == "cuda"
+        )
+        self._models = (model,) if detokenizer is None else (model, detokenizer)
+        self.streams = make_streams(device, codec_device, clock)
+        with self.streams.lm.queue():
+            # Graphs of one memory pool run one after another, so each stream has its own.
+            self._graphs = make_graphs(config.graphs, device)
+            self._codec_graphs = make_graphs(config.graphs, codec_device)
+            self.runner = Runner(
+                model,
+                make_attention(model.spec, config, device, dtype),
+                n_slots,
+                device,
+                dtype,
+                graphs=self._graphs,
+                is_overlapped=is_overlapped,
+                codec_device=codec_device,
+            )
+        self.codec = CodecRunner(
+            self._models[-1],
+            self.runner.slots,
+            n_slots,
+            codec_device,
+            self.streams,
+            self._codec_graphs,
+        )
+        self.launcher = Launcher(self.runner, self.codec, n_slots, self.streams)
+        self.in_flight = InFlight(self.streams, is_overlapped=is_overlapped)
+
+    def capture(self) -> None:
+        """Record all calls that will be replayed; at start, while no stream is there."""
+        if self._graphs is None or self._codec_graphs is None:
+            return
+        self.runner.capture()
+        if any(phase.feeds_codec for phase in self.runner.spec.phases):
+            with self.streams.codec.queue():
+                self.codec.capture()
+        self._graphs.watch(self._weights)
+
+    def check(self) -> None:
+        """Refuse to go on with weights that are not those of the recordings."""
+        if self._graphs is not None:
+            self._graphs.check()
+
+    def _weights(self) -> Mapping[str, Tensor]:
+        """The tensors of the models by name."""
+        modules = [model for model in self._models if isinstance(model, nn.Module)]
+        return {
+            f"{idx}.{name}": tensor
+            for idx, module in enumerate(modules)
+            for name, tensor in module.state_dict(keep_vars=True).items()
+        }

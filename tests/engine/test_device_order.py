@@ -1,0 +1,209 @@
+"""What device streams do in which order: no race, each wait is needed, and the work overlaps."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from engine import device as device_module
+from engine import in_flight as in_flight_module
+from engine.graphs import Graphs
+from engine.readback import read_back, send_back
+from tests.engine.fake_device import HOST, FakeDevice
+from tests.engine.harness import CONFIG, TEXTS, Engine, load_toy, make_plan
+from tests.engine.recorded_graphs import record
+
+DECODE_S, DETOKENIZE_S, HOST_S = 0.010, 0.008, 0.002
+
+
+class Watched:
+    """An engine of `toy-depth`, whose frame n comes from its row n, on a fake device."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        overlap: str = "on",
+        has_codec_device: bool = False,
+    ) -> None:
+        def make_streams(device, codec_device, clock):
+            self.fake = FakeDevice(clock, has_codec_device=has_codec_device)
+            return self.fake.all()
+
+        monkeypatch.setattr(device_module, "make_streams", make_streams)
+        monkeypatch.setattr(device_module, "make_graphs", lambda *_: Graphs(record))
+        model = load_toy("toy-depth")
+        model.spec = replace(model.spec, backbone=replace(model.spec.backbone, max_positions=256))
+        self.overlap = overlap
+        self.engine = Engine(model, replace(CONFIG, max_streams=2, overlap=overlap))
+        self.engine.loop.warm_up()
+        self.model = model
+        self.results: dict[int, list] = {}
+        self._watch(monkeypatch)
+
+    def _watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop, fake = self.engine.loop, self.fake
+        runner, codec, launcher = loop._device.runner, loop._device.codec, loop._device.launcher
+        parts = {
+            name: getattr(owner, name)
+            for owner, name in (
+                (runner, "open_slot"),
+                (runner, "prefill"),
+                (runner, "decode"),
+                (codec, "_gather"),
+                (codec, "decode"),
+                (launcher, "launch"),
+            )
+        }
+
+        def open_slot(slot, plan, seed):
+            parts["open_slot"](slot, plan, seed)
+            fake.use("open", writes=[("slot", slot), ("codec state", slot)])
+
+        def rows(name, batch, slots):
+            streams = {group.stream.slot: group.stream for group in loop._active.values()}
+            made = [("row", slot, streams[slot].n_rows) for slot in slots]
+            results = parts[name](batch)
+            slots = [("slot", slot) for slot in slots]
+            fake.use(
+                name,
+                reads=slots,
+                writes=[*slots, *made, *([fake.result("rows")] if made else [])],
+                seconds=DECODE_S if name == "decode" else 0.0,
+            )
+            return results
+
+        def gather(index, n_frames):
+            spans = [(s, range(first, first + n)) for s, first, n, *_ in index.T.tolist()]
+            read = [("row", slot, n) for slot, span in spans for n in span if slot < 2]
+            fake.use("gather", reads=read, writes=[("frames buffer", n_frames)])
+            return parts["_gather"](index, n_frames)
+
+        def detokenize(slots, works):
+            audio = parts["decode of codec"](slots, works)
+            state = [("codec state", slot) for slot in slots]
+            buffer = [("frames buffer", works[0].n_frames)]
+            writes = [*state, fake.result("pcm")]
+            fake.use("detokenize", reads=buffer, writes=writes, seconds=DETOKENIZE_S)
+            return audio
+
+        def launch(plan, resumed, groups):
+            self.engine.clock.advance(HOST_S)
+            return parts["launch"](plan, resumed, groups)
+
+        def sent(pending, streams):
+            self.results[id(pending)] = [("copied", thing) for thing in fake._results]
+            return send_back(pending, streams)
+
+        def read(pending, transfers):
+            results = read_back(pending, transfers)
+            fake.host_use("collect", self.results.pop(id(pending)))
+            return results
+
+        parts["decode of codec"] = codec.decode
+        parts["decode"] = runner.decode
+        runner.open_slot = open_slot
+        runner.prefill = lambda batch: rows(
+            "prefill", batch, [] if batch.finished is None else batch.finished.slots.tolist()
+        )
+        runner.decode = lambda batch: rows("decode", batch, batch.rows.slots.tolist())
+        codec._gather, codec.decode, launcher.launch = gather, detokenize, launch
+        monkeypatch.setattr(in_flight_module, "send_back", sent)
+        monkeypatch.setattr(in_flight_module, "read_back", read)
+
+    def speak(self, n_frames: int = 30) -> FakeDevice:
+        """Four streams through two slots, one of them aborted while a step works for it."""
+        plans = [make_plan(self.model, text, frames=n_frames) for text in TEXTS]
+        ids = [self.engine.open(plan, seed=n) for n, plan in enumerate(plans)]
+        self.engine.step()
+        group = self.engine.loop._active[ids[1]]
+        is_on = self.overlap == "on"
+        self.engine.run(
+            until=lambda: (
+                len(self.engine.chunks(ids[1])) > 2 and group.stream.n_chunks_in_flight == is_on
+            )
+        )
+        self.engine.abort(ids[1])
+        self.engine.run()
+        self.engine.check_is_empty()
+        return self.fake
+
+
+@pytest.mark.parametrize("overlap", ["on", "off"])
+@pytest.mark.parametrize("has_codec_device", [False, True])
+def test_whatever_is_used_twice_is_ordered(monkeypatch, overlap, has_codec_device):
+    fake = Watched(monkeypatch, overlap=overlap, has_codec_device=has_codec_device).speak()
+    assert fake.races == []
+    names = {name for _, name, *_ in fake.work}
+    assert names == {"open", "prefill", "decode", "gather", "detokenize", "copy"}
+
+
+@pytest.mark.parametrize(
+    ("has_codec_device", "waits", "mark_of"),
+    [
+        (False, "copy", "lm"),
+        (False, "copy", "codec"),
+        (False, HOST, "copy"),
+        (True, "copy", "lm"),
+        (True, "codec copy", "codec"),
+        (True, "codec", "frames"),
+        (True, "frames", "codec"),
+        (True, HOST, "copy"),
+        (True, HOST, "codec copy"),
+    ],
+)
+def test_each_wait_is_needed(monkeypatch, has_codec_device, waits, mark_of):
+    """Otherwise the test above would prove nothing."""
+    watched = Watched(monkeypatch, has_codec_device=has_codec_device)
+    watched.fake.ignored.add((waits, mark_of))
+    assert watched.speak().races
+
+
+def test_memory_that_is_given_away_under_a_launched_step_is_a_race(monkeypatch):
+    watched = Watched(monkeypatch)
+    loop = watched.engine.loop
+
+    def release(group, *, is_suspect):
+        loop._text.forget(group.stream.stream_id)
+        loop._active.pop(group.stream.stream_id)
+        loop._groups.close(group, is_suspect=is_suspect)
+
+    loop._release = release
+    assert watched.speak().races
+
+
+# Overlap, on the clock of the device.
+
+
+def decodes(fake: FakeDevice) -> list[tuple[float, float]]:
+    return [(begin, end) for _, name, begin, end in fake.work if name == "decode"]
+
+
+def speak_one(monkeypatch: pytest.MonkeyPatch, overlap: str) -> FakeDevice:
+    watched = Watched(monkeypatch, overlap=overlap)
+    watched.engine.open(make_plan(watched.model, "x", frames=40))
+    watched.engine.run()
+    return watched.fake
+
+
+def test_the_device_does_not_wait_for_the_host(monkeypatch):
+    pauses = {}
+    for overlap in ("on", "off"):
+        begun = decodes(speak_one(monkeypatch, overlap))[10:-5]
+        pauses[overlap] = [b[0] - a[1] for a, b in itertools.pairwise(begun)]
+    assert max(pauses["on"]) == pytest.approx(0)
+    assert min(pauses["off"]) >= HOST_S
+
+
+def test_chunks_are_detokenized_beside_rows(monkeypatch):
+    fake = speak_one(monkeypatch, "on")
+    calls = [(begin, end) for _, name, begin, end in fake.work if name == "detokenize"]
+    beside = [
+        (begin, end)
+        for begin, end in calls[1:-1]
+        if any(a < end and begin < b for a, b in decodes(fake))
+    ]
+    assert len(calls) > 3
+    assert beside == calls[1:-1]

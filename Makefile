@@ -16,6 +16,8 @@ SERVE_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SOAK_ARGS ?=
+DRY_RUN ?=
+GPU_ARGS ?=
 
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 # Progress bars the first time, a word after that.
@@ -59,6 +61,9 @@ bench: $(VENV)/.stamp-run ## measure this machine: a table here, JSON under benc
 
 bench-converse: $(VENV)/.stamp-run ## measure a conversation: first sound by stage, barge-in, memory
 	@$(VENV)/bin/python -m loadtest.bench.converse $(BENCH_ARGS)
+
+bench-models: $(VENV)/.stamp-test ## published families on the engine against transformers (10 minutes)
+	@$(VENV)/bin/python -m loadtest.bench.models $(BENCH_ARGS)
 
 bench-gateway: $(VENV)/.stamp-run ## measure what the gateway takes for a second of streamed audio
 	@$(VENV)/bin/python -m loadtest.bench.lanes $(BENCH_ARGS)

@@ -1,0 +1,333 @@
+"""Checkpoints of published families with few layers and random weights; a process of its own.
+
+    python -m loadtest.bench.published orpheus FOLDER
+
+Every width is that of the published checkpoint, vocabulary and detokenizer included: what a layer
+costs is what it costs there. Only the number of layers is smaller (`LAYERS`), so that a family
+takes memory and time that any machine has. The layouts are those of the hub: written by the
+library that the checkpoint comes from, where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from torch import Tensor, nn
+
+LAYERS: Final = {"orpheus": (4, 28), "csm": (4, 16), "qwen3-tts": (6, 28), "zonos": (6, 26)}
+"""Layers here, and in the published checkpoint."""
+ROPE: Final = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+SNAC: Final = {
+    "sampling_rate": 24_000,
+    "encoder_dim": 48,
+    "encoder_rates": [2, 4, 8, 8],
+    "decoder_dim": 1024,
+    "decoder_rates": [8, 8, 4, 2],
+    "attn_window_size": None,
+    "codebook_size": 4096,
+    "codebook_dim": 8,
+    "vq_strides": [4, 2, 1],
+    "noise": True,
+    "depthwise": True,
+}
+QWEN_CODEC: Final = {
+    "model_type": "qwen3_tts_tokenizer_12hz",
+    "input_sample_rate": 24_000,
+    "output_sample_rate": 24_000,
+    "encoder_valid_num_quantizers": 16,
+    "decode_upsample_rate": 1920,
+    "encode_downsample_rate": 1920,
+    "decoder_config": {
+        "attention_bias": False,
+        "codebook_dim": 512,
+        "codebook_size": 2048,
+        "decoder_dim": 1536,
+        "head_dim": 64,
+        "hidden_act": "silu",
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "latent_dim": 1024,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 8,
+        "num_key_value_heads": 16,
+        "num_quantizers": 16,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10_000,
+        "sliding_window": 72,
+        "upsample_rates": [8, 5, 4, 3],
+        "upsampling_ratios": [2, 2],
+    },
+    # Not read here: as small as it can be.
+    "encoder_config": {"num_hidden_layers": 1},
+}
+ZONOS_WIDTH, ZONOS_INNER, ZONOS_HEADS, ZONOS_KV, ZONOS_CODES = 2048, 8192, 16, 4, 1024
+NORMS: Final = ("norm.weight", "norm1.weight", "norm2.weight")
+_POOL = torch.randn(1 << 22, generator=torch.Generator().manual_seed(0)) * 0.02
+
+
+def draw(*shape: int) -> Tensor:
+    """Random weights in bfloat16, as checkpoints are published."""
+    return fill(torch.empty(shape, dtype=torch.bfloat16))
+
+
+def fill(tensor: Tensor) -> Tensor:
+    """Random values from a pool that is drawn once: billions of draws would take minutes."""
+    flat = tensor.detach().view(-1)
+    for start in range(0, flat.numel(), _POOL.numel()):
+        part = flat[start : start + _POOL.numel()]
+        part.copy_(_POOL[: part.numel()])
+    return tensor
+
+
+@torch.no_grad()
+def random_model(make: Callable[[], Any]) -> Any:  # noqa: ANN401  of an untyped library
+    """What `make` gives, in bfloat16, without the library's own slow draws."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            model: nn.Module = make()
+    finally:
+        torch.set_default_dtype(before)
+    model.to_empty(device="cpu")
+    for name, tensor in model.state_dict().items():
+        if name.endswith("cluster_usage") or (tensor.dim() == 1 and name.endswith(NORMS)):
+            tensor.fill_(1.0)
+        elif tensor.is_floating_point():
+            fill(tensor)
+        else:
+            tensor.zero_()
+    return model
+
+
+def save_tokenizer(folder: Path, marks: Sequence[str]) -> int:
+    """A tokenizer of bytes with `marks` behind them. Gives the number of its ids."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(BPE({letter: idx for idx, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(marks))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return int(tokenizer.get_vocab_size())
+
+
+def make_orpheus(folder: Path) -> None:
+    """Llama-3.2-3B with its whole vocabulary, and SNAC."""
+    import snac  # type: ignore[import-untyped] # it has no types
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    custom = [f"<custom_token_{n}>" for n in range(10 + 7 * 4096)]
+    save_tokenizer(folder, ["<|begin_of_text|>", "<|eot_id|>", *custom])
+    config = LlamaConfig(
+        vocab_size=156_940,
+        hidden_size=3072,
+        intermediate_size=8192,
+        num_hidden_layers=LAYERS["orpheus"][0],
+        num_attention_heads=24,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131_072,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        rope_parameters=ROPE,
+    )
+    model = random_model(lambda: LlamaForCausalLM(config))
+    model.tie_weights()
+    model.save_pretrained(folder)
+    codec = folder / "snac_24khz"
+    codec.mkdir()
+    (codec / "config.json").write_text(json.dumps(SNAC))
+    torch.save(snac.SNAC(**SNAC).state_dict(), codec / "pytorch_model.bin")
+
+
+def make_csm(folder: Path) -> None:
+    """CSM-1B, both of its decoders, with Mimi."""
+    from transformers import CsmConfig, CsmForConditionalGeneration, MimiConfig
+
+    marks = ["<|begin_of_text|>", "<|end_of_text|>", "<|AUDIO|>", "<|audio_eos|>"]
+    first = save_tokenizer(folder, marks) - len(marks)
+    plain: Any = MimiConfig()
+    mimi = {**plain.to_dict(), "num_quantizers": 32, "frame_rate": 12.5}
+    config = CsmConfig(
+        num_hidden_layers=LAYERS["csm"][0],
+        head_dim=64,
+        bos_token_id=first,
+        pad_token_id=first + 2,
+        audio_token_id=first + 2,
+        audio_eos_token_id=first + 3,
+        rope_parameters={**ROPE, "original_max_position_embeddings": 1024},
+        depth_decoder_config={
+            "num_hidden_layers": 4,
+            "head_dim": 128,
+            "rope_parameters": {**ROPE, "original_max_position_embeddings": 16},
+        },
+        codec_config=mimi,
+    )
+    model = random_model(lambda: CsmForConditionalGeneration(config))
+    model.tie_weights()
+    model.save_pretrained(folder)
+    # The library writes down what differs from its defaults; published files state all of it.
+    stated = json.loads((folder / "config.json").read_text())
+    stated["codec_config"] = mimi
+    (folder / "config.json").write_text(json.dumps(stated))
+
+
+def make_qwen3_tts(folder: Path) -> None:
+    """Qwen3-TTS 1.7B CustomVoice, with its codec."""
+    from qwen_stubs import stub_sound_libraries  # type: ignore[import-not-found] # of the tests
+
+    stub_sound_libraries()
+    from qwen_tts.core.models.configuration_qwen3_tts import (  # type: ignore[import-not-found]
+        Qwen3TTSConfig,
+    )
+    from qwen_tts.core.models.modeling_qwen3_tts import (  # type: ignore[import-not-found]
+        Qwen3TTSForConditionalGeneration,
+    )
+    from qwen_tts.core.tokenizer_12hz import (  # type: ignore[import-not-found]
+        configuration_qwen3_tts_tokenizer_v2 as codec_config,
+    )
+    from qwen_tts.core.tokenizer_12hz import (
+        modeling_qwen3_tts_tokenizer_v2 as codec_model,
+    )
+
+    marks = ["<|im_start|>", "<|im_end|>", "<tts_pad>", "<tts_bos>", "<tts_eos>", "assistant"]
+    first = save_tokenizer(folder, marks) - len(marks)
+    config = _qwen_config(first)
+    (folder / "config.json").write_text(json.dumps(config))
+    made = random_model(lambda: Qwen3TTSForConditionalGeneration(Qwen3TTSConfig(**config)))
+    _save(made.state_dict(), folder)
+    codec = folder / "speech_tokenizer"
+    codec.mkdir()
+    (codec / "config.json").write_text(json.dumps(QWEN_CODEC))
+    shape = codec_config.Qwen3TTSTokenizerV2Config(**QWEN_CODEC)
+    _save(random_model(lambda: codec_model.Qwen3TTSTokenizerV2Model(shape)).state_dict(), codec)
+
+
+def _qwen_config(first_mark: int) -> dict[str, Any]:
+    both = {"rms_norm_eps": 1e-6, "num_attention_heads": 16, "num_key_value_heads": 8}
+    both |= {"head_dim": 128, "num_code_groups": 16}
+    rope = {"type": "default", "rope_type": "default", "interleaved": True}
+    return {
+        "model_type": "qwen3_tts",
+        "tts_model_type": "custom_voice",
+        "tts_model_size": "1b7",
+        "tokenizer_type": "qwen3_tts_tokenizer_12hz",
+        "tts_pad_token_id": first_mark + 2,
+        "tts_bos_token_id": first_mark + 3,
+        "tts_eos_token_id": first_mark + 4,
+        "speaker_encoder_config": {},
+        "talker_config": {
+            **both,
+            "vocab_size": 3072,
+            "hidden_size": 2048,
+            "intermediate_size": 6144,
+            "num_hidden_layers": LAYERS["qwen3-tts"][0],
+            "rope_theta": 1_000_000,
+            "rope_scaling": {**rope, "mrope_section": [24, 20, 20]},
+            "max_position_embeddings": 32_768,
+            "text_hidden_size": 2048,
+            "text_vocab_size": 151_936,
+            "codec_pad_id": 2148,
+            "codec_bos_id": 2149,
+            "codec_eos_token_id": 2150,
+            "codec_think_id": 2154,
+            "codec_nothink_id": 2155,
+            "codec_think_bos_id": 2156,
+            "codec_think_eos_id": 2157,
+            "spk_id": {"vivian": 3065},
+            "spk_is_dialect": {"vivian": False},
+            "codec_language_id": {"english": 2050},
+            "code_predictor_config": {
+                **both,
+                "vocab_size": 2048,
+                "hidden_size": 1024,
+                "intermediate_size": 3072,
+                "num_hidden_layers": 5,
+                "rope_theta": 1_000_000,
+                "max_position_embeddings": 65_536,
+            },
+        },
+    }
+
+
+def make_zonos(folder: Path) -> None:
+    """Zonos v0.1, the transformer, with DAC. No library has it: its keys are written out here."""
+    from transformers import DacConfig, DacModel
+
+    width, n_layers = ZONOS_WIDTH, LAYERS["zonos"][0]
+    head_dim = width // ZONOS_HEADS
+    conditioners = [
+        {"type": "EspeakPhonemeConditioner", "name": "espeak"},
+        {
+            "type": "IntegerConditioner",
+            "name": "language_id",
+            "min_val": -1,
+            "max_val": 126,
+            "uncond_type": "learned",
+        },
+    ]
+    config = {
+        "backbone": {
+            "d_model": width,
+            "attn_mlp_d_intermediate": ZONOS_INNER,
+            "n_layer": n_layers,
+            "attn_cfg": {"num_heads": ZONOS_HEADS, "num_heads_kv": ZONOS_KV},
+            "norm_epsilon": 1e-5,
+        },
+        "prefix_conditioner": {"conditioners": conditioners, "projection": "none"},
+        "eos_token_id": ZONOS_CODES,
+        "masked_token_id": ZONOS_CODES + 1,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = {f"embeddings.{n}.weight": draw(ZONOS_CODES + 2, width) for n in range(9)}
+    weights |= {f"heads.{n}.weight": draw(ZONOS_CODES + 1, width) for n in range(9)}
+    norms = ["backbone.norm_f", "prefix_conditioner.norm"]
+    for n in range(n_layers):
+        stem = f"backbone.layers.{n}"
+        norms += [f"{stem}.norm", f"{stem}.norm2"]
+        rows = (ZONOS_HEADS + 2 * ZONOS_KV) * head_dim
+        weights[f"{stem}.mixer.in_proj.weight"] = draw(rows, width)
+        weights[f"{stem}.mixer.out_proj.weight"] = draw(width, width)
+        weights[f"{stem}.mlp.fc1.weight"] = draw(2 * ZONOS_INNER, width)
+        weights[f"{stem}.mlp.fc2.weight"] = draw(width, ZONOS_INNER)
+    for norm in norms:
+        weights[f"{norm}.weight"], weights[f"{norm}.bias"] = torch.ones(width), torch.zeros(width)
+    stem = "prefix_conditioner.conditioners"
+    weights[f"{stem}.0.phoneme_embedder.weight"] = draw(189, width)
+    weights[f"{stem}.1.int_embedder.weight"] = draw(128, width)
+    weights[f"{stem}.1.uncond_vector"] = draw(width)
+    _save(weights, folder)
+    shape = DacConfig(sampling_rate=44_100)
+    random_model(lambda: DacModel(shape)).save_pretrained(folder / "dac_44khz")
+
+
+def _save(tensors: dict[str, Tensor], folder: Path) -> None:
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(whole, folder / "model.safetensors")
+
+
+MAKERS: Final[dict[str, Callable[[Path], None]]] = {
+    "orpheus": make_orpheus,
+    "csm": make_csm,
+    "qwen3-tts": make_qwen3_tts,
+    "zonos": make_zonos,
+}
+
+
+if __name__ == "__main__":
+    MAKERS[sys.argv[1]](Path(sys.argv[2]))

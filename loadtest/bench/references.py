@@ -1,0 +1,140 @@
+"""`transformers` generate on a checkpoint folder, a take for each line of input; its own process.
+
+    python -m loadtest.bench.references orpheus FOLDER
+
+Prints a line when it is ready, then for each line read, which holds a number of steps, what a step
+took in each of them, in ms, as JSON. A step is one row of the backbone and all that goes with it:
+codes of the depth model, the draw, the library's own work. The detokenizer is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+Generate = Callable[[int], object]
+"""Make so many steps after a short prompt."""
+Taken = tuple[Any, Generate]
+"""The module that runs once for each step, and what runs it."""
+PROMPT: Final = list(range(40))
+
+
+def orpheus(folder: Path) -> Taken:
+    """The Llama alone, drawn from as the published model is."""
+    from transformers import LlamaForCausalLM
+
+    model: Any = LlamaForCausalLM
+    model = model.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.tensor([PROMPT])
+
+    def generate(n_steps: int) -> object:
+        return model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            temperature=0.6,
+            top_p=0.8,
+            top_k=0,
+            repetition_penalty=1.3,
+            min_new_tokens=n_steps,
+            max_new_tokens=n_steps,
+            pad_token_id=0,
+        )
+
+    return model.model, generate
+
+
+def csm(folder: Path) -> Taken:
+    """Both decoders; a step is a frame."""
+    from transformers import CsmForConditionalGeneration
+
+    model: Any = CsmForConditionalGeneration
+    model = model.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.tensor([PROMPT])
+
+    def generate(n_steps: int) -> object:
+        return model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            temperature=0.9,
+            top_k=50,
+            max_new_tokens=n_steps,
+            depth_decoder_do_sample=True,
+            depth_decoder_temperature=0.9,
+            depth_decoder_top_k=50,
+        )
+
+    return model.backbone_model, generate
+
+
+def qwen3_tts(folder: Path) -> Taken:
+    """Talker and predictor of `qwen-tts`, whose loop is that of `transformers`."""
+    from qwen_stubs import stub_sound_libraries  # type: ignore[import-not-found] # of the tests
+
+    stub_sound_libraries()
+    from qwen_tts.core.models.configuration_qwen3_tts import (  # type: ignore[import-not-found]
+        Qwen3TTSConfig,
+    )
+    from qwen_tts.core.models.modeling_qwen3_tts import (  # type: ignore[import-not-found]
+        Qwen3TTSForConditionalGeneration,
+    )
+    from safetensors.torch import load_file
+
+    config = Qwen3TTSConfig(**json.loads((folder / "config.json").read_text()))
+    model = Qwen3TTSForConditionalGeneration(config).eval()
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+
+    def generate(n_steps: int) -> object:
+        return model.generate(
+            input_ids=[torch.tensor([PROMPT])],
+            instruct_ids=[None],
+            languages=["english"],
+            speakers=["vivian"],
+            non_streaming_mode=False,
+            max_new_tokens=n_steps,
+        )
+
+    return model.talker.model, generate
+
+
+REFERENCES: Final[dict[str, Callable[[Path], Taken]]] = {
+    "orpheus": orpheus,
+    "csm": csm,
+    "qwen3-tts": qwen3_tts,
+}
+
+
+@torch.inference_mode()
+def steps_ms(taken: Taken, n_steps: int) -> list[float]:
+    """Milliseconds of each step but the first, which belongs to the prompt."""
+    module, generate = taken
+    began_s: list[float] = []
+    hook = module.register_forward_pre_hook(lambda *_: began_s.append(time.perf_counter()))
+    try:
+        generate(n_steps + 2)
+    finally:
+        hook.remove()
+    return [1000 * (after - before) for before, after in pairwise(began_s[1:])]
+
+
+def main(family: str, folder: Path) -> None:
+    """Serve takes until the input ends."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    taken = REFERENCES[family](folder)
+    steps_ms(taken, 1)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(steps_ms(taken, int(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -82,6 +82,14 @@ class Config:
             raise self._unfit(key, value, "a list of whole numbers")
         return tuple(value)
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of numbers, not empty. Raises: `WeightError`."""
+        value = self._get(key)
+        kinds = (int, float)
+        if not isinstance(value, list) or not value or any(type(one) not in kinds for one in value):
+            raise self._unfit(key, value, "a list of numbers")
+        return tuple(float(one) for one in value)
+
     def part(self, key: str) -> Config:
         """An object within. Raises: `WeightError`."""
         value = self._get(key)
@@ -205,6 +213,17 @@ def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 raise WeightError(f"{key} stands without {stem}{direction}; {REMEDY}")
             folded[f"{stem}weight"] = torch._weight_norm(v, folded.pop(key), 0)
     return folded
+
+
+def as_halves(weight: Tensor, head_dim: int) -> Tensor:
+    """Rows of queries or keys made for neighbours `(2i, 2i + 1)`, put in order for halves.
+
+    Args:
+        weight: `(heads * head_dim, n)`.
+        head_dim: channels of a head.
+    """
+    pairs = weight.view(-1, head_dim // 2, 2, weight.shape[1])
+    return pairs.transpose(1, 2).reshape(weight.shape)
 
 
 class Taker:

@@ -98,7 +98,9 @@ class Dac(nn.Module):
         self.samples_per_frame = config.samples_per_frame
         self.reach = config.reach
         self.quantizer = _Codebooks(config)
-        self.decoder = _Decoder(config)
+        self.decoder = DacDecoder(
+            config.latent, config.decoder_channels, config.strides, is_bounded=True
+        )
 
     def forward(self, codes: Tensor, span: Span) -> Tensor:
         """Codes `(B, T, Q)` to PCM `(B, T * samples_per_frame)` in [-1, 1]."""
@@ -151,26 +153,38 @@ class _Block(nn.Module):
         return x
 
 
-class _Decoder(nn.Module):
-    def __init__(self, config: DacConfig) -> None:
+class DacDecoder(nn.Module):
+    """Latents to PCM by upsampling blocks.
+
+    Args:
+        latent: channels that enter.
+        width: channels after the first layer; each block halves them.
+        strides: of the blocks.
+        is_bounded: a tanh at the end.
+    """
+
+    def __init__(
+        self, latent: int, width: int, strides: tuple[int, ...], *, is_bounded: bool
+    ) -> None:
         super().__init__()
-        width = config.decoder_channels
-        self.strides = config.strides
-        self.conv1 = EdgeConv(config.latent, width, KERNEL)
+        self.strides = strides
+        self.is_bounded = is_bounded
+        self.conv1 = EdgeConv(latent, width, KERNEL)
         self.block = nn.ModuleList(
-            _Block(width >> idx, width >> (idx + 1), stride)
-            for idx, stride in enumerate(config.strides)
+            _Block(width >> idx, width >> (idx + 1), stride) for idx, stride in enumerate(strides)
         )
-        n_last = width >> len(config.strides)
+        n_last = width >> len(strides)
         self.snake1 = Snake(n_last)
         self.conv2 = EdgeConv(n_last, 1, KERNEL)
 
     def forward(self, x: Tensor, span: Span) -> Tensor:
+        """Map `(B, latent, 1, T)`, channels last, to `(B, T * samples_per_frame)`."""
         x, rate = self.conv1(x, span, 1), 1
-        for idx, block in enumerate(self.block):
+        for stride, block in zip(self.strides, self.block, strict=True):
             x = block(x, span, rate)
-            rate *= self.strides[idx]
-        return torch.tanh(self.conv2(self.snake1(x), span, rate)[:, 0, 0])
+            rate *= stride
+        pcm: Tensor = self.conv2(self.snake1(x), span, rate)[:, 0, 0]
+        return torch.tanh(pcm) if self.is_bounded else pcm
 
 
 def load_dac(folder: Path) -> Dac:

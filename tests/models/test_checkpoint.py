@@ -34,6 +34,7 @@ def test_numbers_are_what_the_file_states(config):
     assert config.flag("is") is True
     assert config.text("name") == "a"
     assert config.integers("list") == (1, 2)
+    assert config.numbers("list") == (1.0, 2.0)
     assert config.optional("nothing") is None
 
 
@@ -47,6 +48,7 @@ def test_numbers_are_what_the_file_states(config):
         ("flag", "n", "n = 3, must be true or false"),
         ("text", "n", "n = 3, must be a string"),
         ("integers", "n", "n = 3, must be a list"),
+        ("numbers", "name", "name = 'a', must be a list of numbers"),
         ("part", "n", "n = 3, must be an object"),
     ],
 )

@@ -48,7 +48,7 @@ class SpokenAudio:
         self._n_samples = 0
         self._n_ended_characters = 0
         self.n_prompt_rows = 0
-        self.n_frames = 0
+        self._n_ended_frames = 0
         self.n_units_cut = 0
         self.is_starved = False
         """The engine has long been silent for want of text."""
@@ -78,6 +78,16 @@ class SpokenAudio:
         part = min(1.0, self._given_s(segment) / whole_s) if whole_s > 0 else 0.0
         return segment.n_before + part * segment.n_characters
 
+    @property
+    def n_frames(self) -> int:
+        """Codec frames that came, those of a unit that was broken off included."""
+        if not isinstance(self._segment, SpokenSegment):
+            return self._n_ended_frames
+        return self._n_ended_frames + self._n_frames_of(self._segment)
+
+    def _n_frames_of(self, segment: SpokenSegment) -> int:
+        return segment.feed.n_samples // self._spec.frame.samples_per_frame
+
     def _given_s(self, segment: SpokenSegment) -> float:
         """Seconds of the segment that have been given."""
         return self._n_samples / self._rate_hz - (segment.start_s or 0.0)
@@ -104,7 +114,7 @@ class SpokenAudio:
         is_over = pcm is not None and self._given_s(segment) >= segment.budget_s
         if pcm is not None and not is_over:
             return pcm
-        self.n_frames += segment.feed.n_samples // self._spec.frame.samples_per_frame
+        self._n_ended_frames += self._n_frames_of(segment)
         self._n_ended_characters = segment.n_before + segment.n_characters
         if is_over:
             self.n_units_cut += 1

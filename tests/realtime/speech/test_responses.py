@@ -209,6 +209,7 @@ def test_max_seconds_cuts_to_the_sample(codec):
             assert spoken.done["status_details"]["reason"] == "max_seconds"
             assert spoken.n_samples == len(spoken.pcm()) == 2_400
             assert here.engine.planned[0].max_seconds == 0.1
+            assert spoken.done["usage"]["n_frames"] >= 10, "of the unit that was broken off"
 
     run(scenario)
 

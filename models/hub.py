@@ -50,11 +50,13 @@ class Part:
     Args:
         folder: within the model's.
         repository: that it comes from, where the model's own has no such folder.
+        within: the folder of that repository; empty: all of it.
         weights: the files of them, as in `Needs`; none: configs and tokenizer alone.
     """
 
     folder: str
     repository: str | None = None
+    within: str = ""
     weights: tuple[str, ...] = (SAFETENSORS,)
 
 
@@ -172,7 +174,7 @@ def _source_of(part: Part, main: Revision) -> tuple[Revision, str]:
         return main, prefix
     if part.repository is None:
         raise HubError(f"{main.repository} has no {part.folder}, which its family reads")
-    return look_up(HubName(repository=part.repository)), ""
+    return look_up(HubName(repository=part.repository)), part.within and f"{part.within}/"
 
 
 def _texts(source: Revision, prefix: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Published families on the engine against `transformers` generate: a table, and JSON.
 
-    make bench-models                                           all, about ten minutes
+    make bench-models                                           all, about five minutes
     make bench-models BENCH_ARGS="--only csm --only zonos"      some of them
 
 Each family has its published widths, fewer layers and random weights (`loadtest.bench.published`),

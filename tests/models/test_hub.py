@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,15 +49,16 @@ READ = {
 }
 
 
-def needs(folder: Path) -> Needs:
+def needs(folder: Path, within: str) -> Needs:
     """Of a made-up family: a codec, from elsewhere if need be, and perhaps a part of its own."""
     path = folder / "config.json"
     if not path.is_file() or json.loads(path.read_text()).get("family") != "made-up":
         raise WeightError(f"{folder} holds no model that is known here")
-    own = [Part(folder="tokens", weights=())] if (folder / "with_tokens.txt").is_file() else []
-    return Needs(
-        parts=(Part(folder="codec", repository="other/codec", weights=("codec.pth",)), *own)
-    )
+    weights = ("codec.pth",)
+    parts = [Part(folder="codec", repository="other/codec", within=within, weights=weights)]
+    if (folder / "with_tokens.txt").is_file():
+        parts.append(Part(folder="tokens", weights=()))
+    return Needs(parts=tuple(parts))
 
 
 class Told:
@@ -71,6 +73,7 @@ class Told:
         self._patch = monkeypatch
         self.wanted: list[Wanted] = []
         self.n_bytes = 0
+        self.within = ""
         monkeypatch.setattr(constants, "HF_HOME", str(home))
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
@@ -93,7 +96,7 @@ class Told:
         name = hub_name(model)
         assert name is not None
         self.wanted, self.n_bytes = [], 0
-        folder = fetch(name, needs, self)
+        folder = fetch(name, partial(needs, within=self.within), self)
         paths = [path for path in folder.rglob("*") if not path.is_dir()]
         assert all(path.is_symlink() for path in paths), "links, not copies"
         return {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
@@ -196,6 +199,15 @@ def test_a_part_within_the_repository_is_taken_from_there(hub, told):
     assert files["codec/codec.pth"] == "own"
     assert set(files) == READ | {"with_tokens.txt", "tokens/vocab.json"}
     assert told.fault("org/half") == "org/half has no tokens, which its family reads"
+
+
+def test_a_part_may_stand_deep_in_its_repository(hub, told):
+    deep = {f"exp/train/{file}": held for file, held in CODEC.items()}
+    hub.repositories = {**hub.repositories, "other/codec": {**deep, "config.json": b"not this"}}
+    told.within = "exp/train"
+    files = told.fetch("org/voice")
+    assert set(files) == READ
+    assert files["codec/config.json"] == "[]"
 
 
 def test_an_unknown_family_costs_no_weights(hub, told):

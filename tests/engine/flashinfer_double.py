@@ -146,6 +146,7 @@ class _Wrapper:
         expect(set(dtypes) <= DTYPES, f"no kernel is built for {dtypes}")
         expect_pages(*pages, page_size)
         indptr, indices, last_page_len = pages
+        expect(int(indices.min()) >= 0, f"no page is called {int(indices.min())}")
         by_sequence = [part.tolist() for part in indices.split(indptr.diff().tolist())]
         self._plan = _Plan(
             starts=starts.tolist(),
@@ -172,7 +173,7 @@ class _Wrapper:
         expect(tuple(q.shape) == expected, f"q is {tuple(q.shape)}, planned was {expected}")
         parts = []
         for idx, pages in enumerate(plan.pages):
-            expect_in_pool(torch.tensor(pages), len(paged_kv_cache))
+            expect(max(pages) < len(paged_kv_cache), f"pages {pages} of {len(paged_kv_cache)}")
             kept = paged_kv_cache[pages].transpose(0, 1).flatten(1, 2)[:, : plan.n_kept[idx]]
             rows = q[plan.starts[idx] : plan.starts[idx + 1]]
             parts.append(_attention(rows, kept[0], kept[1], is_causal=is_causal))

@@ -137,8 +137,9 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "more pages than the graph's buffer": (lambda: planned(graph_wrapper(n_room=2)), "holds 2"),
     "a page outside of the pool": (
         lambda: planned(indices=ints(3, N_PAGES, 2)).run(Q, pool()),
-        "0..5",
+        "of 6",
     ),
+    "a page before the pool": (lambda: planned(indices=ints(3, -1, 2)), "called -1"),
     "a query too many": (lambda: planned().run(half(3, N_HEADS, HEAD_DIM), pool()), "q is"),
     "queries of other heads": (lambda: planned().run(half(2, 2, HEAD_DIM), pool()), "q is"),
     "queries of another type": (lambda: planned().run(Q.half(), pool()), "planned was"),

@@ -301,7 +301,8 @@ _FAMILIES = {
     ),
     "zonos": _published(
         "zonos",
-        wants="a Zonos transformer checkpoint: config.json, model.safetensors, dac_44khz/",
+        wants="a Zonos transformer checkpoint: config.json, model.safetensors, dac_44khz/, and for "
+        "voices of recordings speaker_embedding/",
         reads=_files(
             Part(folder="dac_44khz", repository="descript/dac_44khz"),
             Part(
@@ -316,8 +317,8 @@ _FAMILIES = {
     ),
     "qwen3-tts": _published(
         "qwen3_tts",
-        wants="a Qwen3-TTS 12 Hz CustomVoice or VoiceDesign checkpoint: config.json, "
-        "model.safetensors, tokenizer files, speech_tokenizer/",
+        wants="a Qwen3-TTS 12 Hz checkpoint: config.json, model.safetensors, tokenizer files, "
+        "speech_tokenizer/",
         reads=_files(Part(folder="speech_tokenizer")),
     ),
     **{

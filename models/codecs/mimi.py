@@ -23,6 +23,7 @@ from models.codecs.causal import (
     codebook,
 )
 from models.codecs.mimi_config import LATENT_STRIDE, MimiConfig
+from models.codecs.mimi_layouts import from_moshi, is_moshi_layout
 from models.spec import StateSpec
 from models.weights import load_weights
 
@@ -247,11 +248,13 @@ class _FeedForward(nn.Module):
 
 
 def load_mimi(config: MimiConfig, tensors: Mapping[str, Tensor], *, source: str) -> Mimi:
-    """The codec from the weights of a checkpoint, keys as in `kyutai/mimi`.
+    """The codec from the weights of a checkpoint, keys as in `kyutai/mimi` or as Moshi has them.
 
     Raises:
         WeightError: keys are missing, unexpected or misshapen; they are named.
     """
+    if is_moshi_layout(tensors):
+        tensors = from_moshi(tensors, config, source=source)
     model = Mimi(config)
     load_weights(model, join_codebooks(tensors, source=source), source=source)
     return model.requires_grad_(False)

@@ -12,15 +12,17 @@ from typing import Final
 
 from torch import Tensor
 
-from models.checkpoint import read_config, read_safetensors, read_safetensors_index
+from models.checkpoint import as_halves, read_config, read_safetensors, read_safetensors_index
 from models.csm.config import CsmConfig
 from models.errors import WeightError
-from models.hugging_face import LlamaConfig
+from models.weights import read_tensors
 
 CODEC: Final = "codec_model."
 """Prefix of the codec's keys in the layout of `transformers`."""
 MIMI_FOLDER: Final = "mimi"
 """Where the codec lies beside weights in the original layout."""
+MOSHI_FILE: Final = "tokenizer-e351c8d8-checkpoint125.safetensors"
+"""The codec as it is published with Moshi, which the original checkpoint means."""
 _PARTS: Final = {
     "attn.q_proj.weight": "self_attn.q_proj.weight",
     "attn.k_proj.weight": "self_attn.k_proj.weight",
@@ -57,16 +59,24 @@ def read_weights(folder: Path, config: CsmConfig) -> tuple[dict[str, Tensor], di
     else:
         tensors = read_safetensors(folder)
     if "text_embeddings.weight" in tensors:
-        codec = folder / MIMI_FOLDER
-        if not codec.is_dir():
-            raise WeightError(
-                f"{folder} has weights in the original layout and no codec: put the checkpoint "
-                f"kyutai/mimi into {codec}, or fetch the layout of transformers"
-            )
-        return from_torchtune(tensors, config), read_safetensors(codec)
+        return from_torchtune(tensors, config), _read_codec(folder)
     own = {key: tensor for key, tensor in tensors.items() if not key.startswith(CODEC)}
     mimi = {key.removeprefix(CODEC): t for key, t in tensors.items() if key.startswith(CODEC)}
     return own, mimi
+
+
+def _read_codec(folder: Path) -> dict[str, Tensor]:
+    """The codec beside weights in the original layout, in either of its own layouts."""
+    own = folder / MIMI_FOLDER
+    for place in (folder, own):
+        if (place / MOSHI_FILE).is_file():
+            return read_tensors(place / MOSHI_FILE)
+    if not own.is_dir():
+        raise WeightError(
+            f"{folder} has weights in the original layout and no codec: put {MOSHI_FILE} there, "
+            f"or the checkpoint kyutai/mimi into {own}"
+        )
+    return read_safetensors(own)
 
 
 def from_torchtune(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[str, Tensor]:
@@ -85,16 +95,10 @@ def from_torchtune(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[str
             renamed[_WHOLE[key]] = tensor
         elif layer is not None and layer[3] in _PARTS:
             shape = config.backbone if layer[1] == "backbone" else config.depth
+            head_dim = shape.backbone.head_dim
             name = f"{_STEMS[layer[1]]}layers.{layer[2]}.{_PARTS[layer[3]]}"
             is_turned = layer[3] in ("attn.q_proj.weight", "attn.k_proj.weight")
-            renamed[name] = _halves(tensor, shape) if is_turned else tensor
+            renamed[name] = as_halves(tensor, head_dim) if is_turned else tensor
         else:
             raise WeightError(f"model.safetensors has a key of no known layout: {key}")
     return renamed
-
-
-def _halves(weight: Tensor, shape: LlamaConfig) -> Tensor:
-    """Rows in pairs `(2i, 2i + 1)` to rows `(i, i + head_dim / 2)`, head by head."""
-    head_dim = shape.backbone.head_dim
-    pairs = weight.view(-1, head_dim // 2, 2, weight.shape[1])
-    return pairs.transpose(1, 2).reshape(weight.shape)

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from models.base import PromptPlan, TextFeed
 from models.csm.model import CODE_TABLE, CsmModel, load
+from models.csm.weights import MOSHI_FILE, read_weights
 from models.errors import PlanError, WeightError
 from models.registry import read_spec
 from models.spec import PlanRequest
@@ -127,7 +128,7 @@ def test_the_code_table_may_stand_under_either_name_or_both(folder, model):
 
 def test_original_weights_without_a_codec_say_what_to_fetch(folder):
     save_file({"text_embeddings.weight": torch.ones(1)}, folder / "model.safetensors")
-    with pytest.raises(WeightError, match="put the checkpoint kyutai/mimi into"):
+    with pytest.raises(WeightError, match=r"no codec: put tokenizer-e351c8d8-.*kyutai/mimi into"):
         load(folder)
 
 
@@ -185,3 +186,13 @@ def test_a_frame_of_zeros_ends_the_speech_and_nothing_less_does(model):
     step = model.advance(state, rows, feed)
     assert step.is_finished.tolist() == [False, True, False]
     assert step.emits.tolist() == [True, False, True]
+
+
+def test_original_weights_find_their_codec(model, tmp_path):
+    """As on the hub, in a folder of its own, or as Moshi publishes it, there or beside."""
+    save_file({"text_embeddings.weight": torch.zeros(1)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "mimi").mkdir()
+    for name in ("mimi/model.safetensors", f"mimi/{MOSHI_FILE}", MOSHI_FILE):
+        save_file({name: torch.zeros(1)}, tmp_path / name)
+        assert list(read_weights(tmp_path, model.config)[1]) == [name]

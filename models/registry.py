@@ -192,17 +192,21 @@ def _load_smollm(folder: Path | None) -> SpeechModel:
 
 
 def _published(
-    package: str, *, wants: str, reads: Callable[[Path], Needs], tried: str = UNTRIED
+    package: str,
+    *,
+    wants: str,
+    reads: Callable[[Path], Needs],
+    tried: str = UNTRIED,
+    module_name: str = "model",
 ) -> _Family:
     """A family whose weights are published elsewhere: `models.<package>.model` reads a folder."""
 
     def module() -> ModuleType:
-        return import_module(f"models.{package}.model")
+        return import_module(f"models.{package}.{module_name}")
 
     def of(folder: Path | None) -> Path:
         if folder is None:
-            message = f"{package} has no weights in the package: name the folder of {wants}"
-            raise WeightError(message)
+            raise WeightError(f"the package has no weights of it: name the folder of {wants}")
         return folder
 
     def spec(folder: Path | None) -> ModelSpec:
@@ -237,6 +241,18 @@ def _files(*parts: Part) -> Callable[[Path], Needs]:
     return lambda folder: Needs(parts=parts)
 
 
+def _opuslm_needs(folder: Path) -> Needs:
+    from models.opuslm.config import needs
+
+    return needs(folder)
+
+
+def _bagpiper_needs(folder: Path) -> Needs:
+    from models.bagpiper.config import needs
+
+    return needs(folder)
+
+
 def _holds(file: str, folder: Path) -> bool:
     return (folder / file).is_file()
 
@@ -255,6 +271,7 @@ def _load_toy(name: str, folder: Path | None) -> SpeechModel:
     return TOYS[name][1]()
 
 
+OPUSLM_FILES = "config.yaml, *.pth, backbone/, tokenizer/, espnet_codec_dac_large/"
 SMOLLM_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _TOYS = {
     "toy-tone": "any CPU; a sine tone, for benchmarks of the gateway",
@@ -320,6 +337,23 @@ _FAMILIES = {
         wants="a Qwen3-TTS 12 Hz checkpoint: config.json, model.safetensors, tokenizer files, "
         "speech_tokenizer/",
         reads=_files(Part(folder="speech_tokenizer")),
+    ),
+    "opuslm": _published(
+        "opuslm",
+        wants=f"an OpusLM checkpoint: {OPUSLM_FILES}",
+        reads=_opuslm_needs,
+    ),
+    "opuslm-dialogue": _published(
+        "opuslm",
+        module_name="dialogue",
+        wants=f"an OpusLM checkpoint trained by preferences: {OPUSLM_FILES}",
+        reads=_opuslm_needs,
+    ),
+    "bagpiper": _published(
+        "bagpiper",
+        wants="a Bagpiper checkpoint: one train*.yaml, inference*.yaml, one *.pt, and the configs "
+        "of its backbone and its codec, in folders called like their repositories",
+        reads=_bagpiper_needs,
     ),
     **{
         name: _Family(

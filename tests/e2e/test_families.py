@@ -16,7 +16,9 @@ import pytest
 from loadtest.server_process import running_server
 from realtime.client.speech import SpeechClient
 from realtime.events import ResponsePatch
+from tests.models.bagpiper import tiny as bagpiper
 from tests.models.csm import tiny as csm
+from tests.models.opuslm import tiny as opuslm
 from tests.models.orpheus import tiny as orpheus
 from tests.models.qwen3_tts import tiny as qwen3_tts
 from tests.models.zonos import tiny as zonos
@@ -28,10 +30,23 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
     "csm": csm.make_checkpoint,
     "qwen3-tts": qwen3_tts.make_checkpoint,
     "zonos": zonos.make_checkpoint,
+    "bagpiper": bagpiper.make_checkpoint,
+    "opuslm": opuslm.make_checkpoint,
+    "opuslm-dialogue": opuslm.make_dialogue_checkpoint,
 }
-RATES_HZ = {"zonos": 44_100}
+TASKS = {"opuslm-dialogue": ["converse"]}
+"""Where it is not to speak: then what is heard is an answer."""
+RATES_HZ = {"zonos": 44_100, "bagpiper": 16_000, "opuslm": 16_000, "opuslm-dialogue": 16_000}
 """Where it is not 24 kHz."""
-SAMPLES_PER_FRAME = {"orpheus": 2048, "csm": 1920, "qwen3-tts": 1920, "zonos": 512}
+SAMPLES_PER_FRAME = {
+    "orpheus": 2048,
+    "csm": 1920,
+    "qwen3-tts": 1920,
+    "zonos": 512,
+    "bagpiper": 320,
+    "opuslm": 320,
+    "opuslm-dialogue": 320,
+}
 PATIENCE_S = 60.0
 SECONDS = 3.0
 SEED = 1
@@ -67,7 +82,7 @@ def gauge(url: str, name: str) -> float:
 def test_it_is_listed_under_its_name(url, family):
     (model,) = json.loads(http(url, "/v1/models"))["data"]
     assert model["id"] == family
-    assert model["tasks"] == ["speak"]
+    assert model["tasks"] == TASKS.get(family, ["speak"])
 
 
 def test_spoken_text_comes_as_opus_with_every_sample(url, family):

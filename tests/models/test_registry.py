@@ -13,7 +13,7 @@ from models.registry import UnknownModelError
 from models.toy.catalogue import TOYS
 from models.toy.tone import ToneToy
 
-PUBLISHED = ("orpheus", "csm", "zonos", "qwen3-tts")
+PUBLISHED = ("orpheus", "csm", "zonos", "qwen3-tts", "opuslm", "opuslm-dialogue", "bagpiper")
 
 
 def test_the_embedded_model_comes_first_and_all_toys_are_there():
@@ -40,10 +40,7 @@ def test_each_family_says_what_it_is():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_family_needs_a_folder(name: str):
-    with pytest.raises(
-        WeightError,
-        match=f"{name.replace('-', '_')} has no weights in the package: name the folder",
-    ):
+    with pytest.raises(WeightError, match="package has no weights of it: name the folder of"):
         registry.load(name)
 
 
@@ -68,10 +65,8 @@ def test_a_loaded_model_is_of_the_named_family():
 
 @pytest.mark.parametrize("name", ["", "Toy-tone", "my-toy-tone-finetune", "toy-tone ", "tone"])
 def test_only_an_exact_name_is_taken(name: str):
-    with pytest.raises(
-        UnknownModelError,
-        match="there are: pico, smollm2-135m, orpheus, csm, zonos, qwen3-tts, toy-tone",
-    ):
+    known = ", ".join(["pico", "smollm2-135m", *PUBLISHED, "toy-tone"])
+    with pytest.raises(UnknownModelError, match=f"there are: {known}"):
         registry.load(name)
     with pytest.raises(UnknownModelError):
         registry.read_spec(name)

@@ -3,13 +3,15 @@
 What a server holds while it is loaded goes up and down with the callers, so it is held against
 itself: the last quarter of the time against the second (the first warms caches). Of memory, which
 hardly follows the callers, the medians; of descriptors, tasks and threads, which do, the lowest
-values: a leak lifts the floor. What belongs to callers must be gone with them: sessions, streams,
+values while as many sessions were open: a leak lifts that floor, a busier quarter does not. What
+belongs to callers must be gone with them: sessions, streams,
 slots and queued streams are 0 when the server rests, descriptors and tasks are where they were.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -66,16 +68,34 @@ def drifts(samples: Sequence[Sample], slack: Slack) -> list[Drift]:
     quarter_s = (end_s - begin_s) / 4
     second = [s for s in samples if begin_s + quarter_s <= s["at_s"] < begin_s + 2 * quarter_s]
     last = [s for s in samples if s["at_s"] >= end_s - quarter_s]
+    n_sessions = _usual_sessions(second, last)
     found = []
     for name in NAMES:
-        early = [one[name] for one in second if name in one]
-        late = [one[name] for one in last if name in one]
+        is_memory = name == "rss_bytes"
+        early = _values(name, second, None if is_memory else n_sessions)
+        late = _values(name, last, None if is_memory else n_sessions)
         if early and late:
-            typical = statistics.median if name == "rss_bytes" else min
+            typical = statistics.median if is_memory else min
             before = typical(early)
             allowed = slack.of(name, before)
             found.append(Drift(name=name, early=before, late=typical(late), allowed=allowed))
     return found
+
+
+def _usual_sessions(second: Sequence[Sample], last: Sequence[Sample]) -> float | None:
+    """How many sessions were open most often in both; None if no number was seen in both."""
+    early, late = (Counter(one.get("n_sessions") for one in part) for part in (second, last))
+    both = {n: min(early[n], late[n]) for n in early.keys() & late.keys() if n is not None}
+    return max(both, key=lambda n: (both[n], -n), default=None)
+
+
+def _values(name: str, samples: Sequence[Sample], n_sessions: float | None) -> list[float]:
+    """Of the samples with so many sessions, or of all for None."""
+    return [
+        one[name]
+        for one in samples
+        if name in one and (n_sessions is None or one.get("n_sessions") == n_sessions)
+    ]
 
 
 def faults_of_soak(

@@ -43,6 +43,24 @@ def test_numbers_that_go_up_and_down_with_the_load_pass():
     assert faults(busier) == []
 
 
+def with_callers(samples, leak=0.0):
+    """Up to ten sessions of six tasks; the last half never goes below two."""
+    for number, one in enumerate(samples):
+        fewest = 0 if number < len(samples) / 2 else 2
+        one["n_sessions"] = float(max(fewest, number * 7 % 11))
+        one["n_tasks"] = 4.0 + 6 * one["n_sessions"] + leak * number
+    return samples
+
+
+def test_tasks_of_a_busier_quarter_are_no_leak():
+    assert faults(with_callers(samples())) == []
+
+
+def test_a_leak_is_found_under_callers_that_come_and_go():
+    [fault] = faults(with_callers(samples(), leak=0.2))
+    assert fault.startswith("n_tasks grew from")
+
+
 @pytest.mark.parametrize(
     ("name", "slope"),
     [("rss_bytes", 40e3), ("n_descriptors", 0.04), ("n_tasks", 0.06), ("n_threads", 0.02)],

@@ -144,15 +144,17 @@ class CodecRunner:
     def _bring(self, index: Indices, n_frames: int, into: Tensor | None = None) -> Tensor:
         """Frames of a call, on the detokenizer's device; in the buffer `into`, if there is one."""
         here, there = self._streams.frames, self._streams.codec
-        # The call before this one may still be reading the buffer.
-        here.wait(there.mark())
+        if here is not there:
+            # The call before this one may still be reading the buffer.
+            here.wait(there.mark())
         with here.queue():
             frames = self._gather(index, n_frames)
             if into is None:
                 into = frames.to(self._device, non_blocking=True)
             else:
                 into.copy_(frames, non_blocking=True)
-        there.wait(here.mark())
+        if here is not there:
+            there.wait(here.mark())
         return into
 
     def _gather(self, index: Indices, n_frames: int) -> Tensor:

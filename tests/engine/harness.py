@@ -81,6 +81,14 @@ def greedy(model: SpeechModel, plan: PromptPlan) -> PromptPlan:
     return replace(plan, sampling=dict.fromkeys(names, SamplingParams(temperature=0.0)))
 
 
+class TickingClock(FakeClock):
+    """Every look at it takes a millisecond."""
+
+    def __call__(self) -> float:
+        self.now_s += 1e-3
+        return self.now_s
+
+
 class FreeCosts(StepCosts):
     """Nothing takes time on a clock that stands still: slots and pages alone decide admission."""
 
@@ -98,9 +106,11 @@ class FreeCosts(StepCosts):
 class Engine:
     """A loop stepped by hand."""
 
-    def __init__(self, model: SpeechModel, config: EngineConfig = CONFIG) -> None:
+    def __init__(
+        self, model: SpeechModel, config: EngineConfig = CONFIG, clock: FakeClock | None = None
+    ) -> None:
         self.model = model
-        self.clock = FakeClock()
+        self.clock = clock or FakeClock()
         self.events: list[EngineEvent] = []
         self.n_publishes = 0
         self.loop = EngineLoop(model, config, self._take, self.clock)

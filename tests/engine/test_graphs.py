@@ -184,14 +184,43 @@ def test_where_steps_are_recorded_by_default():
 
 def test_compiled_steps_say_the_same_and_are_never_compiled_again(monkeypatch):
     """`eager` stands for the compiler: what is traced and guarded is what would be compiled."""
-    monkeypatch.setattr(
-        device_module, "make_graphs", lambda *_: Graphs(compiled_recorder(backend="eager"))
+
+    def make(choice: str, device: torch.device) -> Graphs | None:
+        return None if choice == "off" else Graphs(compiled_recorder(backend="eager"))
+
+    monkeypatch.setattr(device_module, "make_graphs", make)
+    model = load_toy("toy-interleaved")
+    model.spec = replace(
+        model.spec,
+        backbone=replace(model.spec.backbone, max_positions=256),
+        codec=replace(model.spec.codec, chunk_frames=(2,)),
     )
-    model = shortened(load_toy("toy-depth"))
-    plans = [make_plan(model, text) for text in TEXTS[:2]]
-    config = replace(CONFIG, max_streams=2)
+    plans = [make_plan(model, text, frames=4) for text in ("hello", "no")]
+    config = replace(CONFIG, max_streams=2, graphs="compile")
     expected = Engine(model, replace(config, graphs="off")).speak(plans, seeds=range(2))
     engine = warm_engine(model, config)
     with torch.compiler.set_stance("fail_on_recompile"):
         for got, wanted in zip(engine.speak(plans, seeds=range(2)), expected, strict=True):
             same_pcm(got, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of the compiler's imports
+def test_compiled_code_writes_into_the_buffers_that_it_was_compiled_for():
+    """With the real compiler: new values and places in the same buffers are no new shapes."""
+    rows, place = torch.zeros(4, 3), torch.tensor([1])
+    pool = torch.zeros(9, 3)
+
+    def call() -> tuple[Tensor, ...]:
+        pool.index_copy_(0, place, rows[:1] * 2 + 1)
+        return (pool.sum(dim=1),)
+
+    graphs, uses = Graphs(compiled_recorder()), {"rows": rows, "place": place, "pool": pool}
+    graphs.record(("store", 1), call, uses)
+    pool.zero_()
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for at in (2, 7):
+            rows.fill_(at)
+            place.fill_(at)
+            (sums,) = graphs.run(("store", 1), uses)
+            assert sums[at] == 3 * (2 * at + 1)
+    assert pool[1].tolist() == [0.0] * 3

@@ -11,7 +11,7 @@ from engine.histogram import Histogram
 from engine.metrics import LoopMetrics
 from engine.stream import Stream
 from engine.types import EngineStats, StreamId
-from tests.engine.harness import Engine, load_toy, make_plan
+from tests.engine.harness import Engine, TickingClock, load_toy, make_plan
 
 
 def make_stream(**fields: object) -> Stream:
@@ -60,9 +60,7 @@ def test_slack_is_of_chunks_that_somebody_waits_for():
 
 
 def test_each_stage_tells_its_calls_and_its_batches():
-    engine = Engine(load_toy("toy-tone"))
-    ticks = itertools.count()
-    engine.loop._clock = engine.loop._launcher._clock = lambda: 100.0 + 1e-3 * next(ticks)
+    engine = Engine(load_toy("toy-tone"), clock=TickingClock())
     engine.speak([make_plan(engine.model, "abc")] * 3, seeds=[0, 1, 2])
     metrics = engine.loop.metrics
     for seconds in (metrics.decode_s, metrics.prefill_s, metrics.detokenize_s):

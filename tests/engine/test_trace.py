@@ -12,15 +12,7 @@ from engine.loop import EngineLoop
 from engine.trace import TraceFile
 from engine.types import OpenStream, StreamId
 from tests.engine.fake_device import FakeDevice
-from tests.engine.harness import CONFIG, FakeClock, load_toy, make_plan
-
-
-class TickingClock(FakeClock):
-    """Every look at it takes a tenth of a millisecond."""
-
-    def __call__(self) -> float:
-        self.now_s += 1e-4
-        return self.now_s
+from tests.engine.harness import CONFIG, FakeClock, TickingClock, load_toy, make_plan
 
 
 def traced(tmp_path, clock: FakeClock) -> list[dict]:

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import torch
 import yaml
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from models.errors import WeightError
+from models.mapped import map_safetensors, map_torch_file, own
 
 try:
     from yaml import CSafeLoader as YamlLoader
@@ -183,7 +184,7 @@ def read_torch_file(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise WeightError(f"{path} is missing; {REMEDY}")
     try:
-        held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        held = map_torch_file(path)
     # torch raises what its parsers raise: zip, pickle and runtime errors.
     except Exception as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
@@ -247,7 +248,7 @@ class Taker:
         if tensor is None or tuple(tensor.shape) != shape:
             found = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
             raise WeightError(f"{self._source}: {key} {found}, expected {shape}")
-        return nn.Parameter(tensor.float(), requires_grad=False)
+        return nn.Parameter(own(tensor, torch.float32), requires_grad=False)
 
     def linear(self, stem: str, n_in: int, n_out: int) -> nn.Linear:
         """A layer with a bias."""
@@ -260,11 +261,10 @@ def _read_shard(path: Path, keys: list[str] | None) -> dict[str, Tensor]:
     if not path.is_file():
         raise WeightError(f"{path} is missing; {REMEDY}")
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            known = set(file.keys())
-            if keys is not None and not known.issuperset(keys):
-                lacking = sorted(set(keys) - known)[0]
-                raise WeightError(f"{path.name} lacks {lacking!r}, which the index puts there")
-            return {key: file.get_tensor(key) for key in sorted(keys or known)}
-    except (SafetensorError, OSError) as error:
+        tensors = map_safetensors(path)
+    except (SafetensorError, OSError, ValueError) as error:
         raise WeightError(f"{path} is damaged or cut short ({error}); {REMEDY}") from error
+    lacking = sorted(set(keys or ()) - tensors.keys())
+    if lacking:
+        raise WeightError(f"{path.name} lacks {lacking[0]!r}, which the index puts there")
+    return {key: tensors[key] for key in sorted(keys or tensors)}

@@ -222,12 +222,13 @@ def load_decoder(
     """
     own = {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
     stray = sorted(key for key in tensors if not key.startswith(prefix))
-    renamed = {"norm.weight": _take(own, "norm.weight", prefix, source)}
+    renamed: dict[str, list[Tensor]] = {}
+    renamed["norm.weight"] = [_take(own, "norm.weight", prefix, source)]
     for idx in range(len(decoder.layers)):
         theirs, ours = f"layers.{idx}.", f"layers.{idx}."
         for their_names, our_name in _parts(decoder.style):
             parts = [_take(own, theirs + name, prefix, source) for name in their_names]
-            renamed[ours + our_name] = parts[0] if len(parts) == 1 else torch.cat(parts)
+            renamed[ours + our_name] = parts
     if own or stray:
         extra = ", ".join([*sorted(prefix + key for key in own), *stray][:8])
         raise WeightError(f"{source} has keys that the decoder does not know: {extra}")

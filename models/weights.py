@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from models.errors import WeightError
+from models.mapped import fill, map_safetensors
 
 REMEDY = "install the package again or fetch the files again"
 _MAX_LISTED = 8
@@ -56,7 +56,7 @@ def verify_files(folder: Path, manifest: Mapping[str, str], *, remedy: str = REM
 
 
 def read_tensors(path: Path, *, remedy: str = REMEDY) -> dict[str, Tensor]:
-    """Tensors of a safetensors file, on the CPU.
+    """Tensors of a safetensors file, mapped (see `models.mapped`).
 
     Raises:
         WeightError: missing, not readable, cut short, or of another format.
@@ -68,19 +68,24 @@ def read_tensors(path: Path, *, remedy: str = REMEDY) -> dict[str, Tensor]:
             is_pointer = file.read(len(_LFS_POINTER)) == _LFS_POINTER
         if is_pointer:
             raise WeightError(f"{path} is a Git LFS pointer, not the file; run `git lfs pull`")
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
+        return map_safetensors(path)
+    except (SafetensorError, OSError, ValueError) as error:
         n_bytes = path.stat().st_size
         message = f"{path} ({n_bytes} bytes) is damaged or cut short: {_first_line(error)}"
         raise WeightError(f"{message}; {remedy}") from error
 
 
-def load_weights(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
-    """Copy `tensors` into `module`, all of them and nothing else; dtype and device stay.
+def load_weights(
+    module: nn.Module, tensors: Mapping[str, Tensor | Sequence[Tensor]], *, source: str
+) -> None:
+    """Copy `tensors` into `module`, all of them and nothing else; its dtype and device stay.
+
+    One after another, each cast on its way: no second copy of the model is ever there.
 
     Args:
         module: its parameters and persistent buffers are what is expected.
-        tensors: by key. Floats may have another precision.
+        tensors: by key; several are parts that lie one after another along the first axis. Floats
+            may have another precision.
         source: where they came from, for the message.
 
     Raises:
@@ -102,16 +107,24 @@ def load_weights(module: nn.Module, tensors: Mapping[str, Tensor], *, source: st
         raise WeightError(f"{message}; the file is of another model or version")
     with torch.no_grad():
         for key, target in expected.items():
-            target.copy_(tensors[key])
+            fill(target, _parts(tensors[key]))
 
 
-def _unfit(key: str, tensor: Tensor, target: Tensor) -> str:
-    """What is wrong with one tensor; empty if nothing."""
-    if tensor.shape != target.shape:
-        return f"{key} is {tuple(tensor.shape)}, expected {tuple(target.shape)}"
-    if tensor.is_floating_point() != target.is_floating_point():
-        return f"{key} is {tensor.dtype}, expected {target.dtype}"
-    return ""
+def _parts(tensors: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else tensors
+
+
+def _unfit(key: str, tensors: Tensor | Sequence[Tensor], target: Tensor) -> str:
+    """What is wrong with the tensors of one key; empty if nothing."""
+    parts = _parts(tensors)
+    shape = tuple(parts[0].shape)
+    if len(parts) > 1:
+        shape = (sum(len(part) for part in parts), *shape[1:])
+    if shape != target.shape or any(part.shape[1:] != target.shape[1:] for part in parts):
+        found = " and ".join(str(tuple(part.shape)) for part in parts)
+        return f"{key} is {found}, expected {tuple(target.shape)}"
+    kinds = [part.dtype for part in parts if part.is_floating_point() != target.is_floating_point()]
+    return f"{key} is {kinds[0]}, expected {target.dtype}" if kinds else ""
 
 
 def _file_fault(path: Path, digest: str) -> str:

@@ -21,6 +21,7 @@ from models.codecs.windowed import decode_window
 from models.errors import WeightError
 from models.hugging_face import load_decoder, make_decoder, read_tokenizer
 from models.layers.linear import linear_of
+from models.mapped import own
 from models.module import ModelModule
 from models.orpheus import prompt
 from models.orpheus.config import (
@@ -72,9 +73,9 @@ class OrpheusModel(ModelModule):
         load_decoder(self.decoder, layers, "model.", source="model.safetensors")
         low, high = config.id_range
         n_ids, hidden = table.shape
-        self.table = nn.Embedding(n_ids, hidden, _weight=table.float())
-        rows = self.table.weight if head is None else head.float()
-        self.head = linear_of(rows[low:high])
+        self.table = nn.Embedding(n_ids, hidden, _weight=own(table, torch.float32))
+        rows = self.table.weight[low:high]
+        self.head = linear_of(rows if head is None else own(head[low:high], torch.float32))
         self.requires_grad_(False)
 
     def plan(self, request: PlanRequest) -> PromptPlan:

@@ -276,9 +276,9 @@ def load(folder: Path) -> ZonosModel:
     )
 
 
-def _renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _renamed(weights: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
     """Their keys to ours; the two halves of the feed-forward layers change places."""
-    renamed = {}
+    renamed: dict[str, list[Tensor]] = {}
     for key, tensor in weights.items():
         name = key.replace("backbone.norm_f.", "backbone.norm.")
         stem, found, rest = name.partition("backbone.layers.")
@@ -290,6 +290,7 @@ def _renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             name = f"backbone.layers.{layer}.{_LAYER_PARTS[theirs]}.{kind}"
             if theirs == "mlp.fc1":
                 up, gate = tensor.chunk(2)
-                tensor = torch.cat([gate, up])
-        renamed[name] = tensor
+                renamed[name] = [gate, up]
+                continue
+        renamed[name] = [tensor]
     return renamed

@@ -9,6 +9,8 @@ from engine.errors import EngineConfigError
 from models.spec import CodecSpec, FrameSpec
 
 Policy = Literal["latency", "throughput"]
+GraphChoice = Literal["auto", "cuda", "compile", "off"]
+OverlapChoice = Literal["auto", "on", "off"]
 AttentionChoice = Literal["auto", "flashinfer", "torch"]
 
 
@@ -22,10 +24,17 @@ class EngineConfig:
         prefill_rows_per_step: most prompt rows run in one step.
         startup_batch: most startup streams that run together while one waits for its first sound.
         page_size: KV positions in a page.
-        n_pages: pages of the pool; 0 sizes it for `max_streams` streams of the model's longest.
+        n_pages: pages of the pool; 0 takes what memory allows, at most what `max_streams` streams
+            of the model's longest fill.
+        memory_fraction: share of the memory that is free once weights are loaded; None takes 0.9 of
+            a GPU's, and a quarter of a CPU's but no more than 4 GiB.
+        memory_bytes: what this engine may take instead, pages and state; 0: as `memory_fraction`.
         max_queue: streams that may wait for admission; more are refused at once.
         queue_timeout_s: longest wait for admission.
         lead_s: steady streams further ahead than this are left out of the plan.
+        patience_s: a stream whose client has held it up for so long gives way to one that waits. A
+            client that reads at the pace of sound holds up for less: from the gateway's high mark
+            (2 s) to its low one (0.5 s).
         urgent_s: slack that a steady stream should keep: larger chunks are waited for only above
             it, nobody new is admitted while one has less, and no prompt is held back for longer.
         jitter_s: how late the machine may be at any time: chunks that are due within it wait for
@@ -36,6 +45,10 @@ class EngineConfig:
         target_load: share of real time that admission lets the admitted streams use.
         attention: `flashinfer` for its kernels, `torch` for the reference; `auto` takes the kernels
             on an NVIDIA GPU where the package is installed and knows the model's shape.
+        graphs: how steps are run: recorded as `cuda` graphs, by `compile` for fixed shapes, or
+            `off`: as they stand. `auto` records where there is CUDA.
+        overlap: results of a step are read when the next has been launched; `auto`: where the
+            device works beside the host.
     """
 
     max_streams: int = 16
@@ -44,15 +57,20 @@ class EngineConfig:
     startup_batch: int = 4
     page_size: int = 16
     n_pages: int = 0
+    memory_fraction: float | None = None
+    memory_bytes: int = 0
     max_queue: int = 64
     queue_timeout_s: float = 10.0
     lead_s: float = 3.0
+    patience_s: float = 2.0
     urgent_s: float = 0.3
     jitter_s: float = 0.15
     held_s: float = 0.045
     policy: Policy = "latency"
     target_load: float = 0.85
     attention: AttentionChoice = "auto"
+    graphs: GraphChoice = "auto"
+    overlap: OverlapChoice = "auto"
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
@@ -61,6 +79,10 @@ class EngineConfig:
                 raise EngineConfigError(f"{name} is {getattr(self, name)}, must be 1 or more")
         if self.prefill_rows_per_step < 2 or self.max_batch_rows < 2:
             raise EngineConfigError("two rows must fit a step: a guided pair ends its prompts so")
+        if self.memory_fraction is not None and not 0 < self.memory_fraction <= 1:
+            raise EngineConfigError(f"memory_fraction is {self.memory_fraction}, must be in (0, 1]")
+        if self.memory_bytes < 0:
+            raise EngineConfigError(f"memory_bytes is {self.memory_bytes}, must be 0 or more")
         if self.page_size < 1 or self.n_pages < 0 or self.max_queue < 0:
             raise EngineConfigError("page_size must be 1 or more, n_pages and max_queue 0 or more")
         if self.max_batch_rows < self.max_streams:
@@ -69,8 +91,9 @@ class EngineConfig:
             )
         if self.urgent_s < 0 or self.lead_s <= self.urgent_s:
             raise EngineConfigError(f"lead_s {self.lead_s} must be above urgent_s {self.urgent_s}")
-        if self.jitter_s < 0:
-            raise EngineConfigError(f"jitter_s is {self.jitter_s}, must be 0 or more")
+        for name in ("jitter_s", "patience_s"):
+            if getattr(self, name) < 0:
+                raise EngineConfigError(f"{name} is {getattr(self, name)}, must be 0 or more")
         if not 0 < self.target_load <= 1:
             raise EngineConfigError(f"target_load is {self.target_load}, must be in (0, 1]")
 

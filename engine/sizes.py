@@ -14,10 +14,20 @@ def n_sequences(spec: ModelSpec, config: EngineConfig) -> int:
     return config.max_streams * (1 if spec.guidance is None else 2)
 
 
+def page_bytes(spec: ModelSpec, page_size: int, value_bytes: int) -> int:
+    """Bytes of a page: keys and values of its rows in all layers, `value_bytes` each number."""
+    backbone = spec.backbone
+    n_values = backbone.n_layers * 2 * page_size * backbone.n_kv_heads * backbone.head_dim
+    return n_values * value_bytes
+
+
 def pool_pages(spec: ModelSpec, config: EngineConfig) -> int:
     """Pages of the pool, the dummy page included."""
-    if config.n_pages:
-        return config.n_pages
+    return config.n_pages or useful_pages(spec, config)
+
+
+def useful_pages(spec: ModelSpec, config: EngineConfig) -> int:
+    """Pages that all slots fill with streams of the model's longest, and the dummy page."""
     n_longest = n_pages_for(spec.backbone.max_positions, config.page_size)
     return 1 + n_sequences(spec, config) * n_longest
 

@@ -165,15 +165,25 @@ def _load_talk(agents: AgentConfig, names: Sequence[str]) -> tuple[Talk, list[st
 def _load_loops(
     names: Sequence[str], config: EngineConfig, on_load: Callable[[str], None]
 ) -> tuple[dict[str, EventRelay], list[EngineLoop]]:
+    import torch
+
     from engine.loop import EngineLoop
+    from engine.memory import budget, telling_what_to_lower
     from models import registry
 
-    relays, loops = {}, []
+    device = torch.device("cpu")
+    models = []
     for name in names:
         on_load(f"Loading {name}")
-        loaded = registry.load(name)
+        with telling_what_to_lower(f"loading {name}"):
+            models.append(registry.load(name))
+    # What all weights leave is shared evenly.
+    config = replace(config, memory_bytes=budget(config, device) // len(models))
+    relays, loops = {}, []
+    for loaded in models:
         relay = relays[loaded.spec.name] = EventRelay()
-        loops.append(EngineLoop(loaded, _sized(config, loaded.spec), relay, time.monotonic))
+        with telling_what_to_lower(f"making room for {loaded.spec.name}"):
+            loops.append(EngineLoop(loaded, _sized(config, loaded.spec), relay, time.monotonic))
     return relays, loops
 
 

@@ -59,6 +59,13 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8765,
     threads: Annotated[int, typer.Option(min=1, help="torch threads of the engine.")] = 1,
     max_streams: Annotated[int, typer.Option(min=1, help="Streams that speak at once.")] = 16,
+    memory_fraction: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the memory that weights leave free, for streams. "
+            "Default: 0.9 of a GPU's; a quarter of a CPU's, 4 GiB at most."
+        ),
+    ] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="Sockets at once.")] = 256,
     policy: Annotated[
         Policy, typer.Option(help="latency: first sound soon, no gaps. throughput: most speech.")
@@ -174,7 +181,9 @@ def serve(
         idle_timeout_s=idle_s,
         access=access,
     )
-    config = EngineConfig(max_streams=max_streams, policy=policy, max_queue=64)
+    config = EngineConfig(
+        max_streams=max_streams, policy=policy, max_queue=64, memory_fraction=memory_fraction
+    )
     load_library()
     _check_port(gateway)
     agents = None
@@ -248,6 +257,7 @@ def _announce(engines: Engines, config: GatewayConfig, port: int) -> None:
     for handle in engines.thread.handles:
         spec = handle.spec
         out.print(f"  {spec.name}: weights under {escape(spec.weights_licence)}", soft_wrap=True)
+        out.print(f"  {spec.name}: {escape(handle.memory.line())}", soft_wrap=True)
     for name, licence in (engines.talk.licences if engines.talk else {}).items():
         out.print(f"  {name}: weights under {escape(licence)}", soft_wrap=True)
     if engines.no_talk:

@@ -1,0 +1,213 @@
+"""What a model takes of its device: the plan, what it rests on, and what is said when it fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from engine.config import EngineConfig
+from engine.errors import EngineConfigError, MemoryShortError
+from engine.loop import EngineLoop
+from engine.memory import (
+    CPU_MOST_BYTES,
+    CPU_SHARE,
+    budget,
+    free_bytes,
+    plan_memory,
+    shown,
+    telling_what_to_lower,
+    weights_bytes,
+)
+from engine.sizes import useful_pages
+from models.layers.linear import linear_of, pack
+from tests.engine.harness import CONFIG, Engine, load_toy, make_plan
+
+CPU = torch.device("cpu")
+KIB = 1024
+
+
+def _machine(root: Path, available_kib: int, **container: int | str) -> Path:
+    (root / "proc").mkdir()
+    lines = ["MemTotal:       9999999 kB", f"MemAvailable:   {available_kib} kB", "Buffers: 1 kB"]
+    (root / "proc/meminfo").write_text("\n".join(lines))
+    if container:
+        folder = root / "sys/fs/cgroup"
+        folder.mkdir(parents=True)
+        (folder / "memory.max").write_text(f"{container['most']}\n")
+        (folder / "memory.current").write_text(f"{container['now']}\n")
+        (folder / "memory.stat").write_text(f"anon 5\ninactive_file {container['files']}\n")
+    return root
+
+
+def plan(model, config: EngineConfig = CONFIG, dtype: torch.dtype = torch.float32):
+    return plan_memory(model, config, CPU, dtype)
+
+
+# The plan.
+
+
+def test_a_pool_holds_what_all_slots_can_fill_and_no_more():
+    model = load_toy("toy-interleaved")
+    made = plan(model, replace(CONFIG, memory_bytes=10**12))
+    assert made.n_pages == useful_pages(model.spec, CONFIG) == 1 + 8 * 4096 // 16
+    # Two layers, keys and values, 16 rows, two heads of 12 channels, four bytes.
+    assert made.page_bytes == 2 * 2 * 16 * 2 * 12 * 4
+
+
+def test_a_small_budget_is_kept_to():
+    model = load_toy("toy-delayed")
+    fixed = plan(model, replace(CONFIG, n_pages=2))
+    fixed_bytes = fixed.state_bytes + fixed.codec_bytes
+    budget_bytes = fixed_bytes + 300 * fixed.page_bytes + fixed.page_bytes // 2
+    made = plan(model, replace(CONFIG, memory_bytes=budget_bytes))
+    assert made.n_pages == 300
+    assert made.pool_bytes + made.state_bytes + made.codec_bytes <= budget_bytes
+    half = plan(model, replace(CONFIG, memory_bytes=budget_bytes), torch.bfloat16)
+    assert half.n_pages == 601, "pages of half the size"
+
+
+def test_what_a_stream_holds_is_planned_for_each_slot():
+    model = load_toy("toy-depth")
+    each_bytes = 0
+    for part in model.spec.codec.state:
+        each_bytes += torch.empty(part.shape, dtype=getattr(torch, part.dtype)).nbytes
+    made = [plan(model, replace(CONFIG, max_streams=n)) for n in (4, 8)]
+    assert made[1].codec_bytes - made[0].codec_bytes == 4 * each_bytes > 0
+    # Rows that were fed, their phase, and frames, at all positions.
+    n_numbers = 4096 * (model.spec.n_columns + 1) + 4096 * model.spec.frame.n_codebooks
+    assert made[1].state_bytes - made[0].state_bytes > 4 * 4 * n_numbers
+
+
+def test_pages_that_are_asked_for_stand():
+    model = load_toy("toy-tone")
+    assert plan(model, replace(CONFIG, n_pages=77, memory_bytes=1)).n_pages == 77
+
+
+@pytest.mark.parametrize("name", ["toy-interleaved", "toy-delayed"])
+def test_a_budget_without_room_for_one_short_stream_says_what_to_lower(name):
+    model = load_toy(name)
+    with pytest.raises(MemoryShortError, match=rf"{name} does not fit: it may take 0\.1 MB of cpu"):
+        plan(model, replace(CONFIG, memory_bytes=100_000))
+    with pytest.raises(
+        MemoryShortError, match="lower --max-streams, give it more by --memory-frac"
+    ):
+        EngineLoop(model, replace(CONFIG, memory_bytes=100_000), lambda events: None, lambda: 0.0)
+
+
+def test_a_pool_smaller_than_all_slots_serves_and_a_longer_stream_is_refused():
+    model = load_toy("toy-interleaved")
+    least = plan(model, replace(CONFIG, n_pages=2))
+    fixed_bytes = least.state_bytes + least.codec_bytes
+    config = replace(CONFIG, memory_bytes=fixed_bytes + 150 * least.page_bytes)
+    engine = Engine(model, config)
+    assert engine.loop.stats.n_pages == 0, "told with the first step"
+    fits = engine.open(replace(make_plan(model, "abc", frames=5), max_frames=5))
+    long = engine.open(replace(make_plan(model, "abc", frames=900), max_frames=900))
+    engine.run()
+    assert engine.loop.stats.n_pages == 149
+    assert engine.finished(fits).n_frames == 5
+    failure = engine.failed(long)
+    assert failure.code == "prompt_too_long"
+    assert "the engine has 149" in failure.message
+    assert failure.retry_after_s is None
+
+
+def test_the_plan_is_told_in_a_line():
+    told = plan(load_toy("toy-depth"), replace(CONFIG, n_pages=1234)).line()
+    assert told.startswith("memory on cpu: weights ")
+    assert "1,234 KV pages" in told
+    assert "attention and graphs" not in told, "a CPU needs none"
+
+
+# What it rests on.
+
+
+def test_free_memory_is_the_machine_s_or_the_container_s(tmp_path):
+    (tmp_path / "bare").mkdir()
+    assert free_bytes(_machine(tmp_path / "bare", 5000)) == 5000 * KIB
+    (tmp_path / "boxed").mkdir()
+    boxed = _machine(tmp_path / "boxed", 5000, most=3_000_000, now=2_000_000, files=500_000)
+    assert free_bytes(boxed) == 1_500_000, "files that were read are no use of memory"
+    (tmp_path / "open").mkdir()
+    opened = _machine(tmp_path / "open", 5000, most="max", now=2_000_000, files=0)
+    assert free_bytes(opened) == 5000 * KIB
+    (tmp_path / "full").mkdir()
+    full = _machine(tmp_path / "full", 5000, most=1_000_000, now=2_000_000, files=0)
+    assert free_bytes(full) == 0
+
+
+def test_other_systems_have_half_of_their_memory(tmp_path):
+    n_bytes = free_bytes(tmp_path)
+    assert n_bytes > 0
+    assert n_bytes % KIB == 0
+
+
+@pytest.mark.parametrize(
+    ("n_free", "fraction", "expected"),
+    [
+        (10**9, None, int(10**9 * CPU_SHARE)),
+        (10**12, None, CPU_MOST_BYTES),
+        (10**9, 0.5, 5 * 10**8),
+        (10**12, 0.5, 5 * 10**11),
+    ],
+)
+def test_a_cpu_gives_a_share_and_a_lot_only_if_it_is_asked_for(
+    monkeypatch, n_free, fraction, expected
+):
+    monkeypatch.setattr("engine.memory.free_bytes", lambda: n_free)
+    assert budget(replace(CONFIG, memory_fraction=fraction), CPU) == expected
+
+
+@pytest.mark.parametrize("settings", [{"memory_fraction": 0.0}, {"memory_fraction": 1.1}])
+def test_a_share_outside_its_range_is_refused(settings):
+    with pytest.raises(EngineConfigError, match=r"must be in \(0, 1\]"):
+        EngineConfig(**settings)
+
+
+def test_weights_that_are_tied_count_once_and_packed_ones_count():
+    table = nn.Embedding(100, 64)
+    tied = linear_of(table.weight[10:60])
+    model = nn.ModuleList([table, tied])
+    assert weights_bytes(model) == 100 * 64 * 4
+    own = nn.ModuleList([nn.Linear(64, 32, bias=False)])
+    assert weights_bytes(own) == 64 * 32 * 4
+    if pack(own, smallest=1):
+        assert weights_bytes(own) == 64 * 32 * 4
+    assert weights_bytes(object()) == 0
+
+
+# When it fails all the same.
+
+
+def _allocate() -> None:
+    torch.empty(2**60)
+
+
+def test_a_failed_allocation_says_what_to_lower():
+    with (
+        pytest.raises(MemoryShortError, match="warming up: this machine is out of memory; lower"),
+        telling_what_to_lower("warming up"),
+    ):
+        _allocate()
+    with (
+        pytest.raises(MemoryShortError, match="the device is out of memory"),
+        telling_what_to_lower("warming up"),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_other_faults_pass():
+    with pytest.raises(RuntimeError, match="shapes"), telling_what_to_lower("warming up"):
+        raise RuntimeError("shapes do not fit")
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "words"),
+    [(0, "0.0 MB"), (412_000, "0.4 MB"), (37_400_000, "37 MB"), (1_240_000_000, "1.2 GB")],
+)
+def test_bytes_for_people(n_bytes, words):
+    assert shown(n_bytes) == words

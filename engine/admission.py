@@ -3,6 +3,10 @@
 A stream is admitted when the measured step cost says that all admitted streams keep their
 deadlines; until then it waits in order; when the wait would be too long it is refused at once, with
 a hint when to come back. So overload costs the refused, not those who already listen.
+
+Where slots or pages are short, a stream that nobody hears gives way to one that somebody waits for,
+and waits for room in its turn. A stream that plays never does: it is ahead by `lead_s` at most, and
+whoever took its place would stay for longer than that.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ class Demand:
         n_step_rows: LM rows of one decode step (2 if ever guided).
         is_continuation: a later part of a reply that already plays: goes before new ones, and the
             place in time that the part before it gives up is its own.
+        is_awaited: somebody listens for it.
+        is_back: it gave way before; it is never refused.
     """
 
     stream_id: StreamId
@@ -46,6 +52,25 @@ class Demand:
     n_pages: int
     n_step_rows: int = 1
     is_continuation: bool = False
+    is_awaited: bool = True
+    is_back: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Its place in the queue, among others of the same rank by age."""
+        if self.is_continuation:
+            return 0
+        if self.is_awaited:
+            return 1
+        return 2 if self.is_back else 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Giver:
+    """A stream that can give way: a slot, and `n_pages` pages, would be free without it."""
+
+    stream_id: StreamId
+    n_pages: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +85,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """Decisions of one review. Streams in neither list still wait."""
+    """Decisions of one review. Streams in none of the lists stay where they are.
 
+    Those in `gave_way` make the room that the admitted ones take.
+    """
+
+    gave_way: tuple[StreamId, ...] = ()
     admitted: tuple[StreamId, ...] = ()
     refused: tuple[Refusal, ...] = ()
 
@@ -96,9 +125,7 @@ class Admission:
     def offer(self, demand: Demand, now_s: float) -> None:
         """Put a stream in the queue; the next review decides about it."""
         assert self.n_ahead(demand.stream_id) is None, "a stream is offered once"
-        at = len(self._queue)
-        if demand.is_continuation:
-            at = sum(waiting.is_continuation for waiting, _ in self._queue)
+        at = sum(waiting.rank <= demand.rank for waiting, _ in self._queue)
         self._queue.insert(at, (demand, now_s))
 
     def cancel(self, stream_id: StreamId) -> bool:
@@ -116,6 +143,7 @@ class Admission:
         costs: StepCosts,
         n_free_slots: int,
         n_free_pages: int,
+        givers: Sequence[Giver] = (),
     ) -> Review:
         """Admit in order while time, slots and pages last; refuse whoever would wait too long.
 
@@ -128,32 +156,42 @@ class Admission:
             costs: measured step costs.
             n_free_slots: slots that can be allocated.
             n_free_pages: pages that can be allocated.
+            givers: streams that can give way, in the order in which they should.
         """
         self._note_ended(now_s, active)
         if not self._queue:
             return Review()
         refused = self._refuse_impossible()
         admitted: list[StreamId] = []
-        n_rows = [stream.n_step_rows for stream in active if not stream.is_generation_done]
+        gave_way: list[StreamId] = []
+        running = [(s.n_step_rows, s.is_paced) for s in active if not s.is_generation_done]
         has_deadlines = self._limits.config.policy == "latency"
         n_kept = self._n_kept_slots() if active else 0
         is_behind = has_deadlines and self._is_behind(active, now_s, costs)
+        left = list(givers) if has_deadlines else []
         while self._queue:
             demand = self._queue[0][0]
-            if n_free_slots < 1 or demand.n_pages > n_free_pages:
-                break
+            # Rows that nobody waits for are left out where they would make a listener's late.
+            n_rows = [n for n, is_paced in running if is_paced or not demand.is_awaited]
             load = self.predicted_load([*n_rows, demand.n_step_rows], demand, costs)
             is_over = is_behind or (has_deadlines and load > self._limits.config.target_load)
-            if not demand.is_continuation and ((n_rows and is_over) or n_free_slots <= n_kept):
+            if n_rows and is_over and not demand.is_continuation:
                 break
-            del self._queue[0]
+            n_least = 1 if demand.is_continuation else 1 + n_kept
+            giving = _givers_for(demand, left, n_least - n_free_slots, n_free_pages)
+            if giving is None:
+                break
+            del self._queue[0], left[: len(giving)]
+            gave_way += (giver.stream_id for giver in giving)
             admitted.append(demand.stream_id)
             self._admitted_s[demand.stream_id] = now_s
-            n_rows.append(demand.n_step_rows)
-            n_free_slots -= 1
-            n_free_pages -= demand.n_pages
-        refused += self._refuse_late(now_s, len(n_rows))
-        return Review(admitted=tuple(admitted), refused=tuple(refused))
+            running.append((demand.n_step_rows, demand.is_awaited))
+            n_free_slots += len(giving) - 1
+            n_free_pages += sum(giver.n_pages for giver in giving) - demand.n_pages
+        for stream_id in gave_way:
+            self._admitted_s.pop(stream_id, None)
+        refused += self._refuse_late(now_s, len(running))
+        return Review(gave_way=tuple(gave_way), admitted=tuple(admitted), refused=tuple(refused))
 
     def predicted_load(self, n_step_rows: Sequence[int], demand: Demand, costs: StepCosts) -> float:
         """Share of real time that these streams take, with the new ones that follow them.
@@ -239,7 +277,8 @@ class Admission:
             Refusal(
                 stream_id=demand.stream_id,
                 code="prompt_too_long",
-                message=f"needs {demand.n_pages} KV pages, the engine has {self._n_pages}",
+                message=f"needs {demand.n_pages} KV pages, the engine has {self._n_pages}; "
+                "shorten it, or let the server have more memory",
                 retry_after_s=None,
             )
             for demand in refused
@@ -251,12 +290,14 @@ class Admission:
         rate_hz = self._turnover_hz(n_active)
         kept: list[tuple[Demand, float]] = []
         refused: list[Refusal] = []
+        n_new = 0
         for demand, offered_s in self._queue:
             waited_s = max(0.0, now_s - offered_s)
             wait_s = (len(kept) + 1) / rate_hz if rate_hz > 0 else 0.0
             is_late = waited_s > config.queue_timeout_s or wait_s > config.queue_timeout_s
-            if len(kept) < config.max_queue and not is_late:
+            if demand.is_back or (n_new < config.max_queue and not is_late):
                 kept.append((demand, offered_s))
+                n_new += not demand.is_back
                 continue
             refused.append(
                 Refusal(
@@ -268,3 +309,26 @@ class Admission:
             )
         self._queue = kept
         return refused
+
+
+def can_give_way(stream: Stream, now_s: float, patience_s: float) -> bool:
+    """Nobody hears it now: it is not paced, or its client has read nothing for `patience_s`."""
+    is_stalled = stream.is_paused and now_s - stream.paused_since_s >= patience_s
+    return is_stalled or not stream.is_paced
+
+
+def _givers_for(
+    demand: Demand, givers: Sequence[Giver], n_slots: int, n_free_pages: int
+) -> list[Giver] | None:
+    """The first of `givers`, as many as make room for a stream; None if there is none for it.
+
+    `n_slots` more slots are wanted than are free. Only a stream that somebody waits for takes room.
+    """
+    giving: list[Giver] = []
+    for giver in givers if demand.is_awaited else ():
+        if n_slots <= len(giving) and demand.n_pages <= n_free_pages:
+            break
+        giving.append(giver)
+        n_free_pages += giver.n_pages
+    has_room = n_slots <= len(giving) and demand.n_pages <= n_free_pages
+    return giving if has_room else None

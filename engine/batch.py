@@ -8,10 +8,11 @@ each guidance companion.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from engine.attention.base import Piece
@@ -55,6 +56,7 @@ class PrefillBatch:
         pieces: where each piece lies.
         ids: (N, K).
         positions: (N,).
+        phases: (N,) in which each row was generated, -1 for rows of a plan.
         embeds: (N, H) on the host, or None where no piece has any.
         embed_mask: (N,) bool, with `embeds`.
         finished: streams whose whole prompt is complete: they get their first row. None if none.
@@ -64,6 +66,7 @@ class PrefillBatch:
     pieces: tuple[Piece, ...]
     ids: Indices
     positions: Indices
+    phases: Indices
     embeds: Tensor | None
     embed_mask: Mask | None
     finished: RowBatch | None
@@ -72,24 +75,42 @@ class PrefillBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """The rows of one sequence's prompt, on the host.
+    """The rows that one sequence starts from, on the host.
 
     Args:
         ids: (T, K).
         positions: (T,).
         embeds: (T, H) or None.
         embed_mask: (T,) with `embeds`.
+        fed_phases: phases (R,) of the last R rows: they were generated before the stream gave way,
+            and are run again as they were fed.
     """
 
     ids: Indices
     positions: Indices
     embeds: Tensor | None = None
     embed_mask: Mask | None = None
+    fed_phases: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def n_rows(self) -> int:
         """T."""
         return int(self.ids.shape[0])
+
+    @property
+    def n_given(self) -> int:
+        """Rows of the plan, without those that were generated."""
+        return self.n_rows - len(self.fed_phases)
+
+    @property
+    def next_position(self) -> int:
+        """Position of the row after the plan's."""
+        return int(self.positions[self.n_given - 1]) + 1
+
+    @property
+    def phases(self) -> Indices:
+        """Phase (T,) in which each row was generated; -1 for the plan's."""
+        return np.concatenate([np.full(self.n_given, -1), self.fed_phases])
 
     @property
     def position_shift(self) -> int:
@@ -114,6 +135,22 @@ class Prompt:
         """The all-zero prompt of a guidance companion."""
         ids = np.zeros((n_rows, n_columns), dtype=np.int64)
         return cls(ids=ids, positions=np.arange(n_rows))
+
+    def followed_by(self, rows: Indices, phases: Indices) -> Prompt:
+        """The plan's rows and, in place of any others, `rows` (R, K) fed after them in `phases`."""
+        n_given = self.n_given
+        embeds, mask = self.embeds, self.embed_mask
+        if embeds is not None and mask is not None:
+            embeds = torch.cat([embeds[:n_given], embeds.new_zeros((len(rows), embeds.shape[1]))])
+            mask = np.concatenate([mask[:n_given], np.zeros(len(rows), dtype=bool)])
+        after = self.next_position + np.arange(len(rows))
+        return Prompt(
+            ids=np.concatenate([self.ids[:n_given], rows]),
+            positions=np.concatenate([self.positions[:n_given], after]),
+            embeds=embeds,
+            embed_mask=mask,
+            fed_phases=phases,
+        )
 
 
 def rows_of(streams: Sequence[Stream]) -> RowBatch:
@@ -163,11 +200,12 @@ def build_prefill(
     finished = _completed(parts)
     ends = [last_row[stream.stream_id, 0] for stream in finished]
     ends += [last_row[stream.stream_id, 1] for stream in finished if stream.is_guided]
-    ids, positions, embeds, embed_mask = _prompt_rows(pieces, prompts)
+    ids, positions, phases, embeds, embed_mask = _prompt_rows(pieces, prompts)
     return PrefillBatch(
         pieces=tuple(pieces),
         ids=ids,
         positions=positions,
+        phases=phases,
         embeds=embeds,
         embed_mask=embed_mask,
         finished=rows_of(finished) if finished else None,
@@ -190,17 +228,18 @@ def _completed(parts: Sequence[tuple[Stream, int, int]]) -> list[Stream]:
 
 def _prompt_rows(
     pieces: Sequence[Piece], prompts: Sequence[Prompt]
-) -> tuple[Indices, Indices, Tensor | None, Mask | None]:
-    """Ids, positions, embeds and mask of all pieces, joined."""
+) -> tuple[Indices, Indices, Indices, Tensor | None, Mask | None]:
+    """Ids, positions, phases, embeds and mask of all pieces, joined."""
     cut = [
         (prompt, slice(piece.n_before, piece.n_before + piece.n_rows))
         for piece, prompt in zip(pieces, prompts, strict=True)
     ]
     ids = np.concatenate([prompt.ids[span] for prompt, span in cut])
     positions = np.concatenate([prompt.positions[span] for prompt, span in cut])
+    phases = np.concatenate([prompt.phases[span] for prompt, span in cut])
     given = [prompt.embeds for prompt in prompts if prompt.embeds is not None]
     if not given:
-        return ids, positions, None, None
+        return ids, positions, phases, None, None
     embeds = given[0].new_zeros((len(ids), given[0].shape[1]))
     mask = np.zeros(len(ids), dtype=bool)
     for piece, (prompt, span) in zip(pieces, cut, strict=True):
@@ -208,4 +247,4 @@ def _prompt_rows(
             rows = slice(piece.first_row, piece.first_row + piece.n_rows)
             embeds[rows] = prompt.embeds[span]
             mask[rows] = prompt.embed_mask[span]
-    return ids, positions, embeds, mask
+    return ids, positions, phases, embeds, mask

@@ -2,7 +2,8 @@
 
 A *stream group* is one stream with its one or two KV sequences: its own rows and, while a guided
 phase lasts, those of its guidance companion. Both share a slot, a sampler and a fate. Memory for
-the worst case is taken at admission, so a running stream never waits for a page. Engine thread.
+the worst case is taken at admission, so a running stream never waits for a page. One that gives way
+gives back all of it, both sequences at once, and comes back by the same door. Engine thread.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from engine.batch import Prompt
 from engine.config import EngineConfig
 from engine.errors import StreamError
 from engine.kv_pages import PageAllocator, PageTable, PrefixCache, n_pages_for, prefix_keys
-from engine.runner import Runner
+from engine.runner import KeptSlot, Runner
 from engine.sizes import most_rows, pool_pages
 from engine.slots import SlotTable
 from engine.stream import Stream
@@ -28,6 +29,14 @@ COMPANION = 1
 """Index of the companion in a group's sequences."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a stream that gave way goes on from: its slot's tensors, and its companion's rows."""
+
+    slot: KeptSlot
+    companion: Prompt | None
+
+
 @dataclass(slots=True, kw_only=True)
 class StreamGroup:
     """What the engine keeps of one open stream beside the policy's record.
@@ -37,10 +46,12 @@ class StreamGroup:
         plan: the prompt and its settings.
         seed: of the random draws.
         max_rows: most rows that may be generated.
-        prompts: of each sequence.
+        prompts: what each sequence starts from.
         keys: content keys of the shareable pages of each sequence.
         is_ever_guided: some phase will need a companion.
         companion: the prompt of a companion that has rows of its own.
+        n_before_companion: generated rows that were fed before the present companion was made.
+        kept: while it has given way: what it goes on from.
         spare: pages set aside for a companion that does not exist now.
         new_text: streamed text ids that the device does not hold yet.
         n_text: streamed text ids so far.
@@ -57,6 +68,8 @@ class StreamGroup:
     prompts: list[Prompt]
     is_ever_guided: bool
     companion: Prompt | None = None
+    n_before_companion: int = 0
+    kept: Kept | None = None
     keys: list[list[bytes]] = field(default_factory=list)
     spare: PageTable = field(default_factory=PageTable)
     new_text: list[int] = field(default_factory=list)
@@ -65,6 +78,11 @@ class StreamGroup:
     text: TextOutput = field(default_factory=TextOutput)
     is_prompt_shared: bool = False
     is_queue_told: bool = False
+
+    @property
+    def n_fed(self) -> int:
+        """Generated rows that the sequences hold: the last one is fed by the next step."""
+        return max(self.stream.n_rows - 1, 0)
 
 
 class Groups:
@@ -93,6 +111,7 @@ class Groups:
         check_plan(spec, plan)
         is_guided = self._is_guided(plan)
         prompt = Prompt.of(plan)
+        max_rows = most_rows(spec, plan)
         stream = Stream(
             stream_id=command.stream_id,
             asked_s=command.asked_s,
@@ -101,6 +120,7 @@ class Groups:
             wants_pcm=command.wants_pcm,
             held_s=self._held_s,
             max_frames=plan.max_frames,
+            max_rows=max_rows,
             n_prompt_rows=[prompt.n_rows],
             phase_idx=int(plan.state[0]),
         )
@@ -108,7 +128,7 @@ class Groups:
             stream=stream,
             plan=plan,
             seed=command.seed,
-            max_rows=most_rows(spec, plan),
+            max_rows=max_rows,
             prompts=[prompt],
             is_ever_guided=is_guided,
             companion=None if plan.companion is None else Prompt.of(plan.companion),
@@ -118,22 +138,25 @@ class Groups:
 
     def demand(self, group: StreamGroup) -> Demand:
         """What the group needs, for admission."""
-        stream = group.stream
-        n_pages = sum(n_pages_for(n, self._page_size) for n in self._worst_rows(group))
-        n_prompt_rows = group.prompts[0].n_rows
-        if group.is_ever_guided and self._has_companion_at_start(group.plan):
-            n_prompt_rows += self._companion_prompt(group).n_rows
+        stream, is_back = group.stream, group.kept is not None
+        prompts = [group.prompts[0]]
+        if self._has_companion_first(group):
+            prompts.append(self._companion_prompt(group))
         return Demand(
             stream_id=stream.stream_id,
             asked_s=stream.asked_s,
-            n_prompt_rows=n_prompt_rows,
-            n_pages=n_pages,
+            n_prompt_rows=sum(prompt.n_rows for prompt in prompts),
+            n_pages=sum(n_pages_for(n, self._page_size) for n in self._worst_rows(group)),
             n_step_rows=2 if group.is_ever_guided else 1,
-            is_continuation=stream.play_from_s is not None,
+            is_continuation=stream.is_paced if is_back else stream.play_from_s is not None,
+            is_awaited=stream.is_paced,
+            is_back=is_back,
         )
 
     def admit(self, group: StreamGroup) -> None:
         """Give the group its slot and pages; admission has found that they are there.
+
+        A group that gave way goes on from where it was, once its rows have been run again.
 
         Raises:
             StreamError: the plan's settings cannot be kept. Nothing is taken then.
@@ -145,18 +168,44 @@ class Groups:
         except StreamError:
             self.slots.free(slot)
             raise
-        stream = group.stream
-        stream.slot = slot
-        worst = self._worst_rows(group)
-        self._start_sequence(group, 0)
-        is_reserved = stream.sequences[0].reserve(worst[0], self.pages)
-        if group.is_ever_guided:
-            is_reserved &= group.spare.reserve(worst[COMPANION], self.pages)
-        assert is_reserved, "admission counts free pages"
-        self._bind(group, 0)
-        if group.is_ever_guided and self._has_companion_at_start(group.plan):
-            self._add_companion(group)
-        self.update_guidance(group)
+        group.stream.slot = slot
+        if group.kept is not None:
+            self._runner.put_back(slot, group.kept.slot)
+        if not group.stream.is_generation_done:
+            self._give_pages(group)
+        group.kept = None
+
+    def give_way(self, group: StreamGroup) -> None:
+        """Take slot and pages back, of both sequences; `admit` lets the group go on later.
+
+        Nothing of it may be under way on the device.
+        """
+        stream, runner = group.stream, self._runner
+        first = group.prompts[0].next_position
+        rows, phases = runner.fed_rows(stream.slot, slice(first, first + group.n_fed))
+        group.prompts[0] = group.prompts[0].followed_by(rows, phases)
+        companion = None
+        if len(group.prompts) > 1:
+            n_before = group.n_before_companion
+            companion = group.prompts[COMPANION].followed_by(rows[n_before:], phases[n_before:])
+        group.kept = Kept(slot=runner.take_out(stream.slot), companion=companion)
+        # A prompt that is not complete has not proved sound.
+        self.close(group, is_suspect=True)
+        del group.prompts[1:], group.keys[:]
+        stream.n_prompt_rows = [group.prompts[0].n_rows]
+        stream.n_prefilled = [0]
+        stream.sequences = [PageTable()]
+        stream.is_guided = False
+        group.is_prompt_shared = False
+
+    def n_pages_alone(self, group: StreamGroup) -> int:
+        """Pages that would be free without it."""
+        tables = [*group.stream.sequences, group.spare]
+        return self.pages.n_free_after(page for table in tables for page in table.pages)
+
+    def changes_guidance(self, before: int, after: int) -> bool:
+        """Whether a guided stream makes or drops its companion between these phases."""
+        return (before in self._guided_phases) != (after in self._guided_phases)
 
     def update_guidance(self, group: StreamGroup) -> None:
         """Make or drop the companion, as the stream's present phase asks."""
@@ -209,20 +258,41 @@ class Groups:
         has_prompt = guidance.companion == "zero_rows" or plan.companion is not None
         return scale != 1 and has_prompt
 
-    def _has_companion_at_start(self, plan: PromptPlan) -> bool:
-        assert self._spec.guidance is not None, "asked of guided plans only"
-        return self._spec.guidance.entry == "start" or int(plan.state[0]) in self._guided_phases
+    def _give_pages(self, group: StreamGroup) -> None:
+        """Pages for the worst case, bound to the sequences that there are now."""
+        worst, stream = self._worst_rows(group), group.stream
+        self._start_sequence(group, 0)
+        is_reserved = stream.sequences[0].reserve(worst[0], self.pages)
+        if group.is_ever_guided:
+            is_reserved &= group.spare.reserve(worst[COMPANION], self.pages)
+        assert is_reserved, "admission counts free pages"
+        self._bind(group, 0)
+        if self._has_companion_first(group):
+            self._add_companion(group)
+        self.update_guidance(group)
+
+    def _has_companion_first(self, group: StreamGroup) -> bool:
+        """It has a companion from its admission on."""
+        if group.kept is not None:
+            return group.kept.companion is not None
+        guidance = self._spec.guidance
+        if guidance is None or not group.is_ever_guided:
+            return False
+        return guidance.entry == "start" or int(group.plan.state[0]) in self._guided_phases
 
     def _companion_prompt(self, group: StreamGroup) -> Prompt:
-        """Own rows, or as many zero rows as the stream has positions."""
+        """Own rows, or as many zero rows as the stream has positions; after a while away, both."""
+        if group.kept is not None and group.kept.companion is not None:
+            return group.kept.companion
         if group.companion is not None:
             return group.companion
-        n_fed = max(group.stream.n_rows - 1, 0)
-        return Prompt.zeros(group.prompts[0].n_rows + n_fed, self._spec.n_columns)
+        return Prompt.zeros(group.prompts[0].n_given + group.n_fed, self._spec.n_columns)
 
     def _worst_rows(self, group: StreamGroup) -> list[int]:
-        """Most KV rows of the stream and, if it is ever guided, of its companion."""
-        n_own = group.prompts[0].n_rows + group.max_rows
+        """Most KV rows that the stream and, if it is ever guided, its companion will need."""
+        if group.stream.is_generation_done:
+            return []
+        n_own = group.prompts[0].n_given + group.max_rows
         if not group.is_ever_guided:
             return [n_own]
         if group.plan.companion is None:
@@ -232,6 +302,8 @@ class Groups:
     def _add_companion(self, group: StreamGroup) -> None:
         stream = group.stream
         prompt = self._companion_prompt(group)
+        if group.kept is None:
+            group.n_before_companion = group.n_fed
         group.prompts.append(prompt)
         stream.n_prompt_rows.append(prompt.n_rows)
         stream.n_prefilled.append(0)
@@ -264,7 +336,7 @@ class Groups:
         plan = group.plan if idx == 0 else group.plan.companion
         prompt, table = group.prompts[idx], group.stream.sequences[idx]
         # The last row of a first prompt gives logits and must be run.
-        n_most = prompt.n_rows - (group.stream.n_rows == 0)
+        n_most = prompt.n_given - (group.stream.n_rows == 0)
         keys = prompt_keys(plan, prompt, n_most, self._page_size)
         group.keys.append(keys)
         table.adopt(self.pages.match(keys), self._page_size)

@@ -131,6 +131,11 @@ class PrefixCache:
         unused = sum(self._allocator.n_refs(page) == 1 for page in self._pages.values())
         return self._allocator.n_free + unused
 
+    def n_free_after(self, pages: Iterable[int]) -> int:
+        """How many of `pages` `allocate` could give once a reference to each is dropped."""
+        cached = set(self._pages.values())
+        return sum(self._allocator.n_refs(page) == 1 + (page in cached) for page in pages)
+
     def match(self, keys: Sequence[bytes]) -> list[int]:
         """Pages of the longest cached prefix; each comes with a reference for the caller."""
         found: list[bytes] = []

@@ -42,6 +42,7 @@ class LoopMetrics:
         self.n_failed = 0
         self.n_finished = 0
         self.n_aborted = 0
+        self.n_gave_way = 0
         self.n_late_chunks = 0
         self.n_frames = 0
         self.n_samples = 0
@@ -80,6 +81,7 @@ class LoopMetrics:
             n_failed=self.n_failed,
             n_finished=self.n_finished,
             n_aborted=self.n_aborted,
+            n_gave_way=self.n_gave_way,
             n_late_chunks=self.n_late_chunks,
             n_frames=self.n_frames,
             n_samples=self.n_samples,

@@ -182,6 +182,7 @@ class EngineStats:
     n_failed: int = 0
     n_finished: int = 0
     n_aborted: int = 0
+    n_gave_way: int = 0
     n_late_chunks: int = 0
     n_frames: int = 0
     n_samples: int = 0

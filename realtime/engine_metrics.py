@@ -36,6 +36,7 @@ COUNTERS: Final = {
     "n_failed": "Streams failed",
     "n_finished": "Streams finished",
     "n_aborted": "Streams aborted",
+    "n_gave_way": "Times that a stream which nobody heard gave way to one that was waited for",
     "n_late_chunks": "Chunks that came after their client had run dry",
     "n_frames": "Frames detokenized",
     "n_samples": "Samples published",

@@ -114,6 +114,7 @@ class Ours(Policy):
             asked_s=stream.asked_s,
             n_prompt_rows=sum(stream.n_prompt_rows),
             n_pages=n_pages_for(n_most_rows, self.pages.page_size),
+            is_awaited=stream.is_paced,
         )
         self._admission.offer(demand, now_s)
 

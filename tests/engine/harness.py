@@ -36,6 +36,9 @@ CONFIG = EngineConfig(
 )
 """On a clock that hardly moves no stream is left out for being ahead, or refused for waiting."""
 
+ONE_SLOT = replace(CONFIG, max_streams=1, prefill_rows_per_step=20, page_size=8)
+"""Whoever is waited for takes the place of a file; its rows come back in pieces."""
+
 TEXTS = ("hello", "a longer sentence, spoken", "no", "three words here")
 
 
@@ -123,7 +126,12 @@ class Engine:
         self.events += events
 
     def open(
-        self, plan: PromptPlan, *, seed: int = 0, play_from_s: float | None = None
+        self,
+        plan: PromptPlan,
+        *,
+        seed: int = 0,
+        play_from_s: float | None = None,
+        is_paced: bool = True,
     ) -> StreamId:
         stream_id = StreamId(next(self._ids))
         has_codec = any(phase.feeds_codec for phase in self.model.spec.phases)
@@ -134,6 +142,7 @@ class Engine:
                 seed=seed,
                 asked_s=self.clock.now_s,
                 play_from_s=play_from_s,
+                is_paced=is_paced,
                 wants_pcm=has_codec,
             )
         )
@@ -162,6 +171,17 @@ class Engine:
             if self.step() is None and self.loop.stats.n_queued == 0:
                 return n
         raise AssertionError(f"not done after {n_most} steps: {self.loop.stats}")
+
+    def run_with_breaks(self, after: Sequence[int], plan: PromptPlan) -> list[StreamId]:
+        """Run to the end; so many steps apart a stream of `plan` is waited for, and is heard."""
+        ids = []
+        for n_steps in after:
+            for _ in range(n_steps):
+                self.step()
+            ids.append(self.open(plan, seed=9))
+            self.run(until=lambda: any(isinstance(e, StreamFinished) for e in self.of(ids[-1])))
+        self.run()
+        return ids
 
     def speak(self, plans: Sequence[PromptPlan], seeds: Sequence[int]) -> list[np.ndarray]:
         """PCM of streams that run together to their end."""
@@ -204,3 +224,18 @@ class Engine:
             ends = [e for e in self.of(stream_id) if isinstance(e, StreamFinished | StreamFailed)]
             assert len(ends) == 1, f"stream {stream_id} ended {len(ends)} times"
             assert self.of(stream_id)[-1] is ends[0], "something follows the end"
+
+
+def check_giving_way(model: SpeechModel, plan: PromptPlan, *, n_frames: int = 24) -> None:
+    """Greedy and drawn, a stream that gives way three times sounds as it does alone."""
+    plan = replace(plan, max_frames=n_frames)
+    engine = Engine(model, ONE_SLOT)
+    for seed, one in enumerate((greedy(model, plan), replace(plan, sampling={}))):
+        (alone,) = engine.speak([one], seeds=[seed])
+        stream_id = engine.open(one, seed=seed, is_paced=False)
+        engine.run_with_breaks((2, 20, 3), replace(one, max_frames=1))
+        assert engine.loop.metrics.n_gave_way == 3 * (seed + 1)
+        assert len(alone) > 0
+        # The same rows, run together instead of one by one, are rounded in another order.
+        np.testing.assert_allclose(engine.pcm(stream_id), alone, rtol=0, atol=1e-5)
+    engine.check_is_empty()

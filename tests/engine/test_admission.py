@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.admission import Admission, Demand
+from engine.admission import Admission, Demand, Giver, can_give_way
 from engine.costs import StepCosts
+from engine.stream import Stream
 from engine.types import StreamId
 from tests.engine.policy_streams import CODEC, fast_costs, limits, playing
 
@@ -196,6 +197,107 @@ def test_who_leaves_the_queue_is_gone():
     assert admission.cancel(StreamId(1))
     assert not admission.cancel(StreamId(1))
     assert admission.review(0.0, [], fast_costs(), **PLENTY).admitted == (2,)
+
+
+# Giving way.
+
+
+def _givers(*n_pages: int) -> list[Giver]:
+    return [Giver(stream_id=StreamId(50 + n), n_pages=pages) for n, pages in enumerate(n_pages)]
+
+
+def _files(*ids: int) -> list[Stream]:
+    return [playing(i, slack_s=2.0, is_paced=False) for i in ids]
+
+
+@pytest.mark.parametrize(
+    ("n_free_slots", "n_free_pages", "n_pages", "givers", "gave_way"),
+    [
+        (1, 9, 4, (5, 5), ()),
+        (0, 9, 4, (5, 5), (50,)),
+        (1, 1, 4, (2, 2, 2), (50, 51)),
+        (0, 0, 4, (2, 9), (50, 51)),
+        (0, 0, 4, (2, 1), None),
+        (0, 9, 4, (), None),
+    ],
+)
+def test_the_first_few_give_way_or_nobody(n_free_slots, n_free_pages, n_pages, givers, gave_way):
+    admission = _admission(max_streams=2)
+    _offered(admission, 1, now_s=100.0, n_pages=n_pages)
+    review = admission.review(
+        100.0, _files(50, 51, 52), fast_costs(), n_free_slots, n_free_pages, _givers(*givers)
+    )
+    assert review.admitted == (() if gave_way is None else (1,))
+    assert review.gave_way == (gave_way or ())
+
+
+def test_nobody_gives_way_for_a_file_or_beyond_the_load():
+    full = {"n_free_slots": 0, "n_free_pages": 0, "givers": _givers(9)}
+    admission = _admission(max_streams=2)
+    _offered(admission, 1, now_s=100.0, is_awaited=False)
+    assert admission.review(100.0, _files(50), fast_costs(), **full).gave_way == ()
+    admission = _admission(max_streams=2)
+    _offered(admission, 1, now_s=100.0)
+    active = [*_files(50), playing(60, slack_s=2.0)]
+    assert admission.review(100.0, active, _slow_costs(1.0), **full).gave_way == ()
+
+
+def test_the_queue_has_later_parts_then_listeners_then_files():
+    admission = _admission()
+    _offered(admission, 1, is_awaited=False)
+    _offered(admission, 2, is_awaited=False, is_back=True)
+    _offered(admission, 3)
+    _offered(admission, 4, is_continuation=True, is_back=True)
+    _offered(admission, 5)
+    assert [admission.n_ahead(StreamId(n)) for n in (4, 3, 5, 2, 1)] == [0, 1, 2, 3, 4]
+
+
+def test_who_gave_way_is_never_refused_and_takes_nobody_s_place_in_the_queue():
+    admission = _admission(queue_timeout_s=5.0, max_queue=1)
+    full = {"n_free_slots": 0, "n_free_pages": 1000}
+    _offered(admission, 1, 2, is_awaited=False, is_back=True)
+    _offered(admission, 3)
+    assert admission.review(1.0, [], fast_costs(), **full).refused == ()
+    refused = admission.review(9.0, [], fast_costs(), **full).refused
+    assert [refusal.stream_id for refusal in refused] == [3]
+    assert admission.n_queued == 2
+
+
+def test_files_are_no_load_to_a_listener():
+    """Their rows are left out whenever a listener's would be late."""
+    admission = _admission(target_load=0.35)
+    _offered(admission, 1, now_s=100.0)
+    active = _files(50, 51, 52, 53)
+    assert admission.review(100.0, active, _slow_costs(9.99e-3), **PLENTY).admitted == (1,)
+    _offered(admission, 2, now_s=100.0, is_awaited=False)
+    assert admission.review(100.0, active, _slow_costs(9.99e-3), **PLENTY).admitted == ()
+
+
+def test_how_long_streams_stay_is_not_learnt_from_one_that_gave_way():
+    admission = _admission(max_streams=2, queue_timeout_s=2.0)
+    _offered(admission, 50, is_awaited=False)
+    admission.review(0.0, [], fast_costs(), **PLENTY)
+    _offered(admission, 1, now_s=0.1)
+    full = {"n_free_slots": 0, "n_free_pages": 0, "givers": _givers(9)}
+    assert admission.review(0.1, _files(50), fast_costs(), **full).gave_way == (50,)
+    _offered(admission, *range(100, 110), now_s=0.2)
+    active = [playing(1, slack_s=2.0, now_s=0.2)]
+    review = admission.review(0.2, active, fast_costs(), n_free_slots=0, n_free_pages=0)
+    assert review.refused == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "can"),
+    [
+        ({}, False),
+        ({"is_paced": False}, True),
+        ({"is_paused": True, "paused_since_s": 99.0}, False),
+        ({"is_paused": True, "paused_since_s": 98.0}, True),
+        ({"is_paused": False, "paused_since_s": 98.0}, False),
+    ],
+)
+def test_whoever_nobody_hears_can_give_way(fields, can):
+    assert can_give_way(playing(1, slack_s=9.0, **fields), 100.0, 2.0) is can
 
 
 @given(

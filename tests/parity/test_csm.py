@@ -18,7 +18,7 @@ from models.base import PromptPlan
 from models.csm.model import CODE_TABLE, CsmModel, load
 from models.csm.weights import _LAYER, _PARTS, _STEMS, _WHOLE
 from models.spec import PlanRequest
-from tests.engine.harness import Engine, greedy
+from tests.engine.harness import Engine, check_giving_way, greedy
 from tests.models.csm.tiny import make_checkpoint
 from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
@@ -129,6 +129,10 @@ def test_prompts_in_pieces_change_nothing(model, plans, reference):
     config = replace(CONFIG, prefill_rows_per_step=5)
     short = [replace(plan, max_frames=60) for plan in plans]
     check(model, reference, Engine(model, config).speak(short, seeds=range(8)), 60)
+
+
+def test_giving_way_and_coming_back_changes_nothing(model, plans):
+    check_giving_way(model, plans[0])
 
 
 @pytest.mark.parametrize("n_streams", range(1, 10))

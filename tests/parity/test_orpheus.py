@@ -19,7 +19,7 @@ from models.orpheus.config import N_SLOTS, SLOT_ORDER
 from models.orpheus.model import OrpheusModel
 from models.registry import load
 from models.spec import PlanRequest
-from tests.engine.harness import Engine, greedy
+from tests.engine.harness import Engine, check_giving_way, greedy
 from tests.models.orpheus.tiny import make_checkpoint
 from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
@@ -113,6 +113,10 @@ def test_prompts_in_pieces_change_nothing(model, plans, reference):
         np.testing.assert_allclose(
             pcm, pcm_of(model, reference[f"rows{idx + 1}"]), rtol=0, atol=1e-5
         )
+
+
+def test_giving_way_and_coming_back_changes_nothing(model, plans):
+    check_giving_way(model, plans[0])
 
 
 @pytest.mark.parametrize("n_streams", range(1, 10))

@@ -20,7 +20,7 @@ from models.base import PromptPlan
 from models.spec import PlanRequest
 from models.zonos.model import ZonosModel, load
 from models.zonos.phonemes import phoneme_ids
-from tests.engine.harness import Engine, greedy
+from tests.engine.harness import Engine, check_giving_way, greedy
 from tests.models.zonos.tiny import add_speaker_encoder, make_checkpoint, spell
 from tests.parity.oracle import ask
 from tests.parity.test_snac import whole
@@ -123,6 +123,10 @@ def test_prompts_in_pieces_change_nothing(model, plans, reference):
     config = replace(CONFIG, prefill_rows_per_step=5)
     short = [limited(plan, 60) for plan in plans]
     check(model, reference, Engine(model, config).speak(short, seeds=range(8)), 60)
+
+
+def test_giving_way_and_coming_back_changes_nothing(model, plans):
+    check_giving_way(model, plans[0])
 
 
 @pytest.mark.parametrize("n_streams", range(1, 10))

@@ -16,6 +16,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from models.audio.reference import REFERENCE_TEXT
 from models.base import PromptPlan
 from models.errors import PlanError
 from models.limits import frame_limit, least_frames
@@ -73,30 +74,16 @@ def plan(
     options = check_options(spec, request.options)
     voice = check_voice(spec, request.voice)
     language = check_language(spec, request.language)
-    text = text_ids(request.text, tokenizer)
-    if not text:
-        raise PlanError("empty_text", "the text is empty: there is nothing to say", "text")
-    if len(text) > TEXT_CAPACITY:
-        message = f"the text has {len(text)} tokens, at most {TEXT_CAPACITY} are accepted"
-        raise PlanError("prompt_too_long", message, "text")
-    instructions = options.get(INSTRUCTIONS.name)
-    opening = INSTRUCTED.format(instructions) + OPENING if instructions else OPENING
+    text = _given_text(request, tokenizer)
     said = _introduction(voice, language, config, has_row=heard is not None)
-    head = _as_rows(
-        [(idx, None) for idx in tokenizer.encode(opening, add_special_tokens=False).ids]
-        + _beside_padding(said, config),
-        config,
-    )
+    head = _head(options.get(INSTRUCTIONS.name), said, tokenizer, config)
+    words: list[int] = []
     if heard is not None and heard.words is not None:
-        if not request.is_text_final:
-            message = "with the words of a recording the text is taken whole"
-            raise PlanError("text_not_streamed", message, "text")
-        words = text_ids(heard.words, tokenizer)
+        words = _given_words(heard.words, request, tokenizer, n_most=TEXT_CAPACITY - len(text))
         assert heard.voice.frames is not None, "encoded together with its words"
         rows, left = _recording(words, text, heard.voice.frames, config)
     else:
-        words, left = [], [*text[1:], config.tts_eos]
-        rows = _as_rows([(text[0], config.marks.bos)], config)
+        rows, left = _as_rows([(text[0], config.marks.bos)], config), [*text[1:], config.tts_eos]
     ids = torch.cat([head, rows])
     n_most = min(MAX_FRAMES, spec.backbone.max_positions - len(ids))
     if n_most < least_frames(spec):
@@ -114,6 +101,29 @@ def plan(
         sampling=_sampling(options, spec),
     )
     return plan if heard is None else _with_voice(plan, heard, len(head), len(words))
+
+
+def _given_text(request: PlanRequest, tokenizer: Tokenizer) -> list[int]:
+    text = text_ids(request.text, tokenizer)
+    if not text:
+        raise PlanError("empty_text", "the text is empty: there is nothing to say", "text")
+    if len(text) > TEXT_CAPACITY:
+        message = f"the text has {len(text)} tokens, at most {TEXT_CAPACITY} are accepted"
+        raise PlanError("prompt_too_long", message, "text")
+    return text
+
+
+def _given_words(
+    words: str, request: PlanRequest, tokenizer: Tokenizer, *, n_most: int
+) -> list[int]:
+    if not request.is_text_final:
+        message = "with the words of a recording the text is taken whole"
+        raise PlanError("text_not_streamed", message, "text")
+    ids = text_ids(words, tokenizer)
+    if len(ids) > n_most:
+        message = f"{REFERENCE_TEXT.name} has {len(ids)} tokens, at most {n_most} are accepted"
+        raise PlanError("prompt_too_long", message, REFERENCE_TEXT.name)
+    return ids
 
 
 def text_ids(text: str, tokenizer: Tokenizer) -> list[int]:
@@ -143,12 +153,21 @@ def _introduction(
     return [*said, *(speaker or [marks.pad] * has_row), marks.pad]
 
 
-def _beside_padding(
-    introduction: Sequence[int], config: QwenTtsConfig
-) -> list[tuple[int, int | None]]:
-    """Rows of the introduction; the text begins beside its last one."""
+def _head(
+    instructions: OptionValue | None,
+    introduction: Sequence[int],
+    tokenizer: Tokenizer,
+    config: QwenTtsConfig,
+) -> Tensor:
+    """Rows before the text: instructions and role, then the introduction beside padding.
+
+    The mark that opens the text stands beside the last of them.
+    """
+    opening = INSTRUCTED.format(instructions) + OPENING if instructions else OPENING
+    role = tokenizer.encode(opening, add_special_tokens=False).ids
     padding = [config.tts_pad] * (len(introduction) - 1)
-    return list(zip([*padding, config.tts_bos], introduction, strict=True))
+    beside = zip([*padding, config.tts_bos], introduction, strict=True)
+    return _as_rows([*((idx, None) for idx in role), *beside], config)
 
 
 def _recording(

@@ -32,6 +32,7 @@ N_SOCKETS: Final = 16
 TONE: Final = ("--no-talk", "--model", "toy-tone", "--policy", "throughput", "--max-streams", "64")
 ENGINE_LIMIT_S: Final = 120.0
 GENERATION_LIMIT_S: Final = 600.0
+GUIDANCE_LIMIT_S: Final = 300.0
 DTYPES: Final = ("float32", "bfloat16")
 
 Row = dict[str, Any]
@@ -111,6 +112,13 @@ async def _engine(model: str, tick: Tick) -> AsyncIterator[Row]:
         yield row
 
 
+async def _guidance(model: str, tick: Tick) -> AsyncIterator[Row]:
+    answer = await asyncio.to_thread(_printed, "guidance", "full", GUIDANCE_LIMIT_S)
+    tick()
+    for row in json.loads(answer):
+        yield row
+
+
 async def _generation(model: str, tick: Tick) -> AsyncIterator[Row]:
     for dtype in DTYPES:
         for row in (await _measured(dtype))["generation"]:
@@ -125,21 +133,22 @@ async def _step(model: str, tick: Tick) -> AsyncIterator[Row]:
 
 
 @cache
-def _answer(dtype: str) -> str:
-    """What one process measures for both tables."""
+def _printed(name: str, argument: str, limit_s: float) -> str:
+    """What a bench in a process of its own prints; two tables may come of one run."""
     answer = subprocess.run(
-        [sys.executable, "-m", "loadtest.bench.generation", dtype],
+        [sys.executable, "-m", f"loadtest.bench.{name}", argument],
         capture_output=True,
         text=True,
         check=True,
-        timeout=GENERATION_LIMIT_S,
+        timeout=limit_s,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     return answer.stdout
 
 
 async def _measured(dtype: str) -> dict[str, Any]:
-    measured: dict[str, Any] = json.loads(await asyncio.to_thread(_answer, dtype))
+    answer = await asyncio.to_thread(_printed, "generation", dtype, GENERATION_LIMIT_S)
+    measured: dict[str, Any] = json.loads(answer)
     return measured
 
 
@@ -229,6 +238,20 @@ PARTS: Final = (
             "step_ms": ("step ms", ".2f"),
             "model_ms": ("model ms", ".2f"),
             "overhead_ms": ("engine's own ms", ".2f"),
+        },
+    ),
+    Part(
+        name="guidance",
+        title="Guided decoding (95M parameters, eight columns, random weights)",
+        n_steps=1,
+        measure=_guidance,
+        limit_s=GUIDANCE_LIMIT_S,
+        columns={
+            "what": ("measured in", "s"),
+            "way": ("way", "s"),
+            "frames_per_s": ("frames per s of each", ".2f"),
+            "ratio": ("ratio", ".2f"),
+            "over": ("over", "s"),
         },
     ),
     Part(

@@ -1,0 +1,1 @@
+"""Guided decoding: pairs in the engine, and two requests merged outside of it."""

@@ -11,11 +11,29 @@ from engine.attention import make_attention
 from engine.codec_runner import CodecRunner
 from engine.config import EngineConfig
 from engine.device_streams import Clock, make_streams
+from engine.errors import EngineConfigError
 from engine.graphs import make_graphs
 from engine.in_flight import InFlight
 from engine.launch import Launcher
 from engine.runner import Runner
 from models.base import SpeechModel
+
+
+def checked_device(name: str) -> torch.device:
+    """The device of this name. Raises: `EngineConfigError`, there is none."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    # What torch was built without is an AssertionError.
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise EngineConfigError(f"device {name!r} cannot be used: {reason}") from error
+    return device
+
+
+def moved(model: SpeechModel, device: torch.device) -> SpeechModel:
+    """The model, on a device; one without weights is on any."""
+    return model.to(device) if isinstance(model, nn.Module) else model
 
 
 class DeviceSide:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 
@@ -23,13 +24,14 @@ from models.hub import fetch, hub_name
 from models.spec import ModelSpec
 from realtime.bridge import EventRelay
 from realtime.config import GatewayConfig
-from realtime.errors import GatewayError
+from realtime.errors import ConfigError, GatewayError
 from realtime.terminal.display import progress_bar
 from realtime.terminal.fetching import FetchDisplay
 
 if TYPE_CHECKING:
     from engine.loop import EngineLoop
     from engine.thread import EngineThread
+    from engine.trace import TraceFile
     from realtime.agent.assemble import AgentConfig
     from realtime.conversation.conversing import Conversing
     from realtime.gateway import Gateway
@@ -53,6 +55,25 @@ class Talk:
 
     converse: Callable[[Gateway], Conversing]
     licences: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where models run, and how that can be watched.
+
+    Args:
+        device: of the models, as torch names it.
+        detokenizer_device: of a copy of each model that only detokenizes; None: none is made.
+        trace: file that is told what the engine does when.
+    """
+
+    device: str = "cpu"
+    detokenizer_device: str | None = None
+    trace: Path | None = None
+
+
+HERE: Final = Placement()
+"""All on the CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +105,7 @@ def running_engines(
     agents: AgentConfig | None = None,
     *,
     must_talk: bool = False,
+    placement: Placement = HERE,
 ) -> Iterator[Engines]:
     """Load and warm up the models, with a progress bar; stop the thread at the end.
 
@@ -93,6 +115,7 @@ def running_engines(
         threads: torch threads.
         agents: how to converse; None: speak only.
         must_talk: what a conversation lacks is an error, not a remark.
+        placement: of the models.
     """
     # Before torch is imported: its thread pools read these once.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
@@ -109,8 +132,13 @@ def running_engines(
                 if must_talk:
                     raise
                 no_talk = str(error)
+        trace = _open_trace(placement.trace)
         relays, loops = _load_loops(
-            names, config, lambda name: progress.update(task, advance=1, description=name)
+            names,
+            config,
+            placement,
+            trace,
+            lambda name: progress.update(task, advance=1, description=name),
         )
         from engine.thread import EngineThread
 
@@ -130,6 +158,8 @@ def running_engines(
         yield Engines(thread=thread, relays=relays, talk=talk, no_talk=no_talk)
     finally:
         thread.stop()
+        if trace is not None:
+            trace.close()
 
 
 def _at_hand(model: str) -> str:
@@ -162,28 +192,59 @@ def _load_talk(agents: AgentConfig, names: Sequence[str]) -> tuple[Talk, list[st
     return Talk(converse=converse, licences=hearing.licences), list(names)
 
 
-def _load_loops(
-    names: Sequence[str], config: EngineConfig, on_load: Callable[[str], None]
-) -> tuple[dict[str, EventRelay], list[EngineLoop]]:
-    import torch
+def _open_trace(path: Path | None) -> TraceFile | None:
+    """The file of a trace. Raises: `ConfigError`, it cannot be written."""
+    if path is None:
+        return None
+    from engine.trace import TraceFile
 
+    try:
+        return TraceFile(path, time.monotonic)
+    except OSError as error:
+        raise ConfigError(f"--trace: {path} cannot be written: {error.strerror}") from error
+
+
+def _load_loops(
+    names: Sequence[str],
+    config: EngineConfig,
+    placement: Placement,
+    trace: TraceFile | None,
+    on_load: Callable[[str], None],
+) -> tuple[dict[str, EventRelay], list[EngineLoop]]:
+    from engine.device import checked_device, moved
     from engine.loop import EngineLoop
     from engine.memory import budget, telling_what_to_lower
     from models import registry
 
-    device = torch.device("cpu")
+    device = checked_device(placement.device)
+    codec_device = checked_device(placement.detokenizer_device or placement.device)
     models = []
     for name in names:
         on_load(f"Loading {name}")
         with telling_what_to_lower(f"loading {name}"):
-            models.append(registry.load(name))
+            model, detokenizer = moved(registry.load(name), device), None
+            if codec_device != device:
+                # NOTE: the copy holds the LM too, which is not used there.
+                detokenizer = moved(registry.load(name), codec_device)
+            models.append((model, detokenizer))
     # What all weights leave is shared evenly.
     config = replace(config, memory_bytes=budget(config, device) // len(models))
     relays, loops = {}, []
-    for loaded in models:
-        relay = relays[loaded.spec.name] = EventRelay()
-        with telling_what_to_lower(f"making room for {loaded.spec.name}"):
-            loops.append(EngineLoop(loaded, _sized(config, loaded.spec), relay, time.monotonic))
+    for loaded, detokenizer in models:
+        name = loaded.spec.name
+        relay = relays[name] = EventRelay()
+        with telling_what_to_lower(f"making room for {name}"):
+            loop = EngineLoop(
+                loaded,
+                _sized(config, loaded.spec),
+                relay,
+                time.monotonic,
+                device,
+                detokenizer=detokenizer,
+                codec_device=codec_device,
+                trace=None if trace is None else trace.loop(name),
+            )
+        loops.append(loop)
     return relays, loops
 
 

@@ -21,7 +21,7 @@ from realtime.access.origins import checked_origin
 from realtime.access.tls import TlsFiles, server_context
 from realtime.audio.opus import load_library
 from realtime.client.connect import DEFAULT_URL
-from realtime.compose import Engines, running_engines
+from realtime.compose import Engines, Placement, running_engines
 from realtime.config import GatewayConfig
 from realtime.errors import ConfigError, ServerStartError
 from realtime.terminal import doctor as checks
@@ -45,6 +45,7 @@ parley serve --llm-url http://127.0.0.1:8000/v1 --llm-model my-model  [dim]a big
 
 _ACCESS: Final = "Who may come in (docs/security.md)"
 _TALK: Final = "Conversation"
+_DEVICE: Final = "Device"
 
 
 def serve(
@@ -64,6 +65,35 @@ def serve(
         typer.Option(
             help="Share of the memory that weights leave free, for streams. "
             "Default: 0.9 of a GPU's; a quarter of a CPU's, 4 GiB at most."
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="Device of the models: cpu, or cuda.", rich_help_panel=_DEVICE)
+    ] = "cpu",
+    detokenizer_device: Annotated[
+        str | None,
+        typer.Option(
+            help="Another device, cuda:1 for one, where a copy of each model makes the sound.",
+            rich_help_panel=_DEVICE,
+        ),
+    ] = None,
+    graphs: Annotated[
+        bool,
+        typer.Option(help="Record steps as CUDA graphs, on a GPU.", rich_help_panel=_DEVICE),
+    ] = True,
+    compile_steps: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Compile steps instead: minutes at the start; needs g++.",
+            rich_help_panel=_DEVICE,
+        ),
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for a trace of the engine's work, to be read by Perfetto.",
+            rich_help_panel=_DEVICE,
         ),
     ] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="Sockets at once.")] = 256,
@@ -182,8 +212,13 @@ def serve(
         access=access,
     )
     config = EngineConfig(
-        max_streams=max_streams, policy=policy, max_queue=64, memory_fraction=memory_fraction
+        max_streams=max_streams,
+        policy=policy,
+        max_queue=64,
+        memory_fraction=memory_fraction,
+        graphs="compile" if compile_steps else "auto" if graphs else "off",
     )
+    placement = Placement(device=device, detokenizer_device=detokenizer_device, trace=trace)
     load_library()
     _check_port(gateway)
     agents = None
@@ -192,7 +227,12 @@ def serve(
     # What was asked for by name is not left out in silence.
     must_talk = any((talk, whisper, stt_url, llm_url))
     with running_engines(
-        model or [DEFAULT_MODEL], config, threads, agents, must_talk=must_talk
+        model or [DEFAULT_MODEL],
+        config,
+        threads,
+        agents,
+        must_talk=must_talk,
+        placement=placement,
     ) as engines:
         run(
             engines.app(gateway),

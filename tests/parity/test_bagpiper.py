@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from engine.config import EngineConfig
+from engine.types import StreamId
 from models.bagpiper.config import EOT, MARKS, SYSTEM_TEXT
 from models.bagpiper.model import BagpiperModel, load
 from models.bagpiper.prompt import start_state
 from models.base import PromptPlan
 from models.spec import PlanRequest
-from tests.engine.harness import Engine, greedy
+from tests.engine.harness import ONE_SLOT, Engine, greedy
 from tests.models.bagpiper.tiny import make_checkpoint
 from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
@@ -127,14 +128,23 @@ def check(
     ids = [engine.open(plan) for plan in plans]
     engine.run()
     for n, (stream_id, plan) in enumerate(zip(ids, plans, strict=True), start=first):
-        text, frames = said(model, reference, n % len(CASES) if first == 0 else n)
-        assert engine.text(stream_id) == text
-        frames = frames[: plan.max_frames]
-        assert engine.finished(stream_id).n_frames == len(frames)
-        expected = whole(model.codec, frames.unsqueeze(0))[0] if len(frames) else torch.zeros(0)
-        got = engine.pcm(stream_id)
-        np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=TOLERANCE)
+        expected = said(model, reference, n if first else n % len(CASES))
+        check_stream(engine, stream_id, plan, expected)
     engine.check_is_empty()
+
+
+def check_stream(
+    engine: Engine, stream_id: StreamId, plan: PromptPlan, expected: tuple[str, Tensor]
+) -> None:
+    text, frames = expected
+    assert engine.text(stream_id) == text
+    frames = frames[: plan.max_frames]
+    assert engine.finished(stream_id).n_frames == len(frames)
+    pcm = torch.zeros(0)
+    if len(frames):
+        assert isinstance(engine.model, BagpiperModel)
+        pcm = whole(engine.model.codec, frames.unsqueeze(0))[0]
+    np.testing.assert_allclose(engine.pcm(stream_id), pcm.numpy(), rtol=0, atol=TOLERANCE)
 
 
 def test_a_prompt_has_the_reference_s_rows(model, plans, reference):
@@ -185,6 +195,19 @@ def test_speech_that_ends_by_itself_ends_where_the_reference_s_does(folder, refe
     _, frames = said(model, reference, n)
     assert len(frames) < N_FRAMES
     check(model, reference, [plan_of(model, case)], first=n)
+
+
+def test_a_stream_that_gives_way_in_its_text_and_in_its_speech_says_the_same(
+    model, plans, reference
+):
+    """Both sequences of the pair are run again, from what was fed."""
+    plan, short = (replace(plans[n], max_frames=n_frames) for n, n_frames in ((0, 40), (1, 1)))
+    engine = Engine(model, replace(ONE_SLOT, prefill_rows_per_step=512))
+    stream_id = engine.open(plan, is_paced=False)
+    engine.run_with_breaks((4, 30), short)
+    assert engine.loop.metrics.n_gave_way == 2
+    check_stream(engine, stream_id, plan, said(model, reference, 0))
+    engine.check_is_empty()
 
 
 @pytest.mark.parametrize("rows_per_step", [7, 64])

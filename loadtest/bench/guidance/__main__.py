@@ -25,7 +25,7 @@ from loadtest.bench.guidance.apart import Apart
 from loadtest.bench.guidance.model import SIZES, Size, make_model
 from loadtest.bench.guidance.pairs import Together
 
-N_ROUNDS: Final = 5
+N_ROUNDS: Final = 3
 
 Row = dict[str, Any]
 

@@ -236,6 +236,6 @@ def check_giving_way(model: SpeechModel, plan: PromptPlan, *, n_frames: int = 24
         engine.run_with_breaks((2, 20, 3), replace(one, max_frames=1))
         assert engine.loop.metrics.n_gave_way == 3 * (seed + 1)
         assert len(alone) > 0
-        # The same rows, run together instead of one by one, are rounded in another order.
-        np.testing.assert_allclose(engine.pcm(stream_id), alone, rtol=0, atol=1e-5)
+        # Chunks of other sizes are rounded in another order; another code is another sound.
+        np.testing.assert_allclose(engine.pcm(stream_id), alone, rtol=0, atol=1e-4)
     engine.check_is_empty()

@@ -307,17 +307,17 @@ def test_text_comes_in_deltas_before_the_sound():
 
 
 def test_a_penalty_without_a_window_is_no_penalty():
-    """Fault 6: a penalty on a model without a window raised."""
+    """Fault 6: a penalty on a model without a window raised; beside one with a window, too."""
     model = load_toy("toy-interleaved")
     plan = make_plan(model, "abc")
     name = model.spec.columns[0].name
     odd = SamplingParams(repetition_penalty=2.0, repetition_window=0)
     even = SamplingParams(repetition_penalty=1.0)
-    engine = Engine(model)
-    got = engine.speak(
-        [replace(plan, sampling={name: odd}), replace(plan, sampling={name: even})], seeds=[1, 1]
-    )
-    np.testing.assert_array_equal(got[0], got[1])
+    other = SamplingParams(repetition_penalty=2.0, repetition_window=8)
+    for company in ([], [other]):
+        plans = [replace(plan, sampling={name: one}) for one in (odd, even, *company)]
+        got = Engine(model).speak(plans, seeds=[1] * len(plans))
+        np.testing.assert_array_equal(got[0], got[1])
 
 
 # Any order of anything.

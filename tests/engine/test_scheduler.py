@@ -168,9 +168,10 @@ def test_a_gap_that_can_still_be_avoided_goes_before_a_first_sound():
         assert [work.stream_id for work in made.chunks] == expected
 
 
-def test_a_call_holds_at_most_what_the_codec_takes():
-    plan = _plan([playing(i, slack_s=0.1, frames_ready=51) for i in range(9)])
-    assert len(plan.chunks) == 4
+@pytest.mark.parametrize(("policy", "n_ready"), [("latency", 51), ("throughput", 66)])
+def test_a_call_holds_at_most_what_the_codec_takes(policy, n_ready):
+    streams = [playing(i, slack_s=0.1, frames_ready=n_ready) for i in range(9)]
+    assert len(_plan(streams, policy=policy).chunks) == 4
 
 
 def test_more_ready_chunks_than_a_batch_holds_are_served_step_by_step():

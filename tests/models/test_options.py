@@ -88,6 +88,12 @@ def test_an_unknown_option_is_named_with_its_close_match():
     assert "frames" in error.message
 
 
+def test_a_recording_for_a_model_that_takes_none_is_refused_by_name():
+    error = refused({"reference_audio": "UklGRg=="})
+    assert (error.code, error.param) == ("unknown_option", "reference_audio")
+    assert "UklGRg" not in error.message
+
+
 def test_an_unknown_option_without_a_close_match_lists_what_there_is():
     error = refused({"zzzzzz": 1})
     assert error.code == "unknown_option"

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser check check-clients audit bench bench-converse bench-gateway soak simulate clean
+.PHONY: help serve test test-browser check check-clients audit bench bench-converse bench-models bench-gateway gpu-check soak simulate clean
 
 HOST ?= 127.0.0.1
 PORT ?= 8765
@@ -67,6 +67,9 @@ bench-models: $(VENV)/.stamp-test ## published families on the engine against tr
 
 bench-gateway: $(VENV)/.stamp-run ## measure what the gateway takes for a second of streamed audio
 	@$(VENV)/bin/python -m loadtest.bench.lanes $(BENCH_ARGS)
+
+gpu-check: $(VENV)/.stamp-run ## check and measure an NVIDIA GPU in six minutes; DRY_RUN=1 tries it on a CPU
+	@$(VENV)/bin/python -m loadtest.gpu_check $(if $(DRY_RUN),--dry-run) $(GPU_ARGS)
 
 soak: $(VENV)/.stamp-run ## 30 minutes of load: memory, tasks and descriptors must stay flat
 	@$(VENV)/bin/python -m loadtest soak --out bench-results/soak.json $(SOAK_ARGS)

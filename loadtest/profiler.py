@@ -7,6 +7,7 @@ and how long speech is. Knows the engine, unlike the rest of the load generator.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import time
@@ -23,7 +24,6 @@ from engine.loop import EngineLoop
 from engine.types import EngineEvent, OpenStream, StreamFinished, StreamId
 from loadtest.traffic.texts import texts
 from models import registry
-from models.base import SpeechModel
 from models.errors import ModelError
 from models.spec import ModelSpec, PlanRequest
 
@@ -91,17 +91,39 @@ def measure(name: str, max_streams: int, tick: Tick) -> Measured:
         max_queue=max_streams,
         policy="throughput",
     )
-    costs = _Recorder(model.spec.codec.left_context_frames)
-    spoken = _Spoken()
+    costs = Recorder(model.spec.codec.left_context_frames)
+    spoken = Spoken()
     loop = EngineLoop(model, config, spoken.take, time.monotonic)
     loop.costs = costs
     for _ in range(N_WARM_UPS):
         loop.warm_up()
         tick()
-    for n_streams in _batches(max_streams):
-        _speak(loop, model, n_streams)
+    return profile_of(loop, config, costs, spoken, _batches(max_streams), tick)
+
+
+def profile_of(
+    loop: EngineLoop,
+    config: EngineConfig,
+    costs: Recorder,
+    spoken: Spoken,
+    batches: Sequence[int],
+    tick: Tick,
+) -> Measured:
+    """The profile of a loop that is warm, once it has spoken so many texts at once.
+
+    Args:
+        loop: whose costs are `costs`, and whose events reach `spoken`.
+        config: of it.
+        costs: what the warm-ups have taught it.
+        spoken: hears what is said.
+        batches: streams at once.
+        tick: called after each batch.
+    """
+    for n_streams in batches:
+        _speak(loop, n_streams)
         tick()
-    return _profile(model.spec, config, costs, spoken)
+    n_pages = config.n_pages or loop.memory.n_pages
+    return _profile(loop.model.spec, dataclasses.replace(config, n_pages=n_pages), costs, spoken)
 
 
 def _batches(max_streams: int) -> list[int]:
@@ -122,7 +144,7 @@ class _Line(CostLine):
             self.seconds[n].append(seconds)
 
 
-class _Recorder(StepCosts):
+class Recorder(StepCosts):
     """The engine's cost model, which keeps everything that it is told."""
 
     def __init__(self, n_context_frames: int) -> None:
@@ -148,7 +170,7 @@ class _Recorder(StepCosts):
             self.overlaps.append((total_s - max(lm_s, codec_s)) / shorter_s)
 
 
-class _Spoken:
+class Spoken:
     """How long prompts and speech were."""
 
     def __init__(self) -> None:
@@ -159,11 +181,11 @@ class _Spoken:
         self.finished += [event for event in events if isinstance(event, StreamFinished)]
 
 
-def _speak(loop: EngineLoop, model: SpeechModel, n_streams: int) -> None:
+def _speak(loop: EngineLoop, n_streams: int) -> None:
     """Have `n_streams` texts spoken at once, to their ends."""
     for number in range(n_streams):
         text = texts()[(number * 7) % len(texts())]
-        plan = model.plan(PlanRequest(text=text, seed=number))
+        plan = loop.model.plan(PlanRequest(text=text, seed=number))
         # Ids need not be unique over batches: the one before is over.
         loop.inbox.put(
             OpenStream(
@@ -179,7 +201,7 @@ def _speak(loop: EngineLoop, model: SpeechModel, n_streams: int) -> None:
         loop.step()
 
 
-def _profile(spec: ModelSpec, config: EngineConfig, costs: _Recorder, spoken: _Spoken) -> Measured:
+def _profile(spec: ModelSpec, config: EngineConfig, costs: Recorder, spoken: Spoken) -> Measured:
     sizes, context = spec.codec.chunk_frames, spec.codec.left_context_frames
     step = sizes[len(sizes) // 2]
     rate_hz = spec.frame.sample_rate_hz

@@ -162,7 +162,7 @@ def _qwen_tokenizer(folder: Path) -> Tokenizer:
 
 
 def make_decoder(config: LlamaConfig) -> Decoder:
-    """A decoder without values: drawing random ones for billions of weights takes minutes."""
+    """A decoder without values, on the default device: drawing random ones takes minutes."""
     with torch.device("meta"):
         decoder = Decoder(
             config.backbone,
@@ -171,7 +171,7 @@ def make_decoder(config: LlamaConfig) -> Decoder:
             eps=config.eps,
             style=config.style,
         )
-    decoder.to_empty(device="cpu")
+    decoder.to_empty(device=torch.get_default_device())
     head_dim = config.backbone.head_dim
     steps = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
     inv_freq = 1.0 / config.theta**steps

@@ -1,0 +1,1 @@
+"""One script that checks and measures a CUDA machine: `python -m loadtest.gpu_check`."""

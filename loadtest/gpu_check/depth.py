@@ -1,0 +1,43 @@
+"""What the depth model of a frame takes: the whole loop over its codebooks, recorded as one graph.
+
+The engine draws with its sampler in between; here the likeliest code is taken, so that the figure
+is the model's own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.attention.depth import DepthKV
+from engine.graphs import make_graphs
+from loadtest.gpu_check.timing import seconds_of
+from loadtest.gpu_check.where import Where
+from models.base import SpeechModel
+
+
+def depth_loop_seconds(model: SpeechModel, n_streams: int, where: Where) -> float:
+    """Seconds of one frame of `n_streams`."""
+    spec = model.spec
+    assert spec.depth is not None, "asked of models with one"
+    cache = DepthKV(spec.depth, n_streams, where.device, where.dtype)
+    shape = (n_streams, spec.backbone.hidden)
+    hidden = torch.randn(shape, device=where.device).to(where.dtype)
+    n_columns = len(spec.depth.columns)
+
+    def loop() -> tuple[Tensor, ...]:
+        model.depth_step(model.depth_embed(0, hidden, None), 0, cache)
+        ids = torch.zeros(n_streams, dtype=torch.int64, device=where.device)
+        drawn = []
+        for position in range(1, n_columns + 1):
+            x = model.depth_step(model.depth_embed(position, hidden, ids), position, cache)
+            ids = model.depth_head(position, x).argmax(dim=1)
+            drawn.append(ids)
+        return (torch.stack(drawn),)
+
+    graphs = make_graphs("off" if where.is_dry else "cuda", where.device)
+    if graphs is None:
+        return seconds_of(loop, where.device)
+    key, uses = ("depth", n_streams), {"hidden": hidden}
+    graphs.record(key, loop, uses)
+    return seconds_of(lambda: graphs.run(key, uses), where.device)

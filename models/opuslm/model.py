@@ -100,7 +100,7 @@ class OpusLmModel(ModelModule):
         ranges = [column.ids for column in self.spec.columns]
         n_used = max(high for _, high in ranges)
         self.head = ColumnHead(
-            weights.head[:n_used].float(), weights.shifts, [(one,) for one in ranges]
+            weights.head[:n_used].float(), weights.shifts.float(), [(one,) for one in ranges]
         )
         code_lows = torch.tensor([low for low, _ in config.code_ranges])
         between = torch.tensor(prompt.bridge(config.ids, config.n_columns - 1))

@@ -197,6 +197,18 @@ def test_a_tied_head_is_the_table(folder):
     torch.testing.assert_close(logits, tied.table.weight[EOS:316].T, atol=1e-5, rtol=0)
 
 
+def test_a_checkpoint_in_half_precision_is_computed_in_float32(folder):
+    tensors = torch.load(folder / "model.pth", weights_only=True)
+    halved = {name: tensor.bfloat16() for name, tensor in tensors.items()}
+    torch.save(halved, folder / "model.pth")
+    half = load(folder)
+    torch.save({name: tensor.float() for name, tensor in halved.items()}, folder / "model.pth")
+    hidden = torch.eye(48)
+    for got, wanted in zip(half.heads(hidden), load(folder).heads(hidden), strict=True):
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got, wanted)
+
+
 def test_what_is_fetched_from_the_hub_is_what_the_files_name(dialogue_checkpoint):
     read = needs(dialogue_checkpoint)
     assert read.weights == ("2epoch.pth",)

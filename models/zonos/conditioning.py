@@ -78,7 +78,9 @@ class _Phonemes(_Rows):
         self.phoneme_embedder = nn.Embedding(N_IDS, hidden)
 
     def rows_of(self, values: Sequence[float]) -> Tensor:
-        rows: Tensor = self.phoneme_embedder(torch.tensor(values, dtype=torch.int64))
+        table = self.phoneme_embedder
+        ids = torch.tensor(values, dtype=torch.int64, device=table.weight.device)
+        rows: Tensor = table(ids)
         return rows
 
 
@@ -94,7 +96,7 @@ class _Fourier(_Rows):
     def rows_of(self, values: Sequence[float]) -> Tensor:
         known = self.known
         x = (torch.tensor([list(values)]) - known.least) / (known.most - known.least)
-        angles = 2 * math.pi * x @ self.weight.T
+        angles = 2 * math.pi * x.to(self.weight) @ self.weight.T
         return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
@@ -104,7 +106,8 @@ class _Integer(_Rows):
         self.int_embedder = nn.Embedding(round(known.most - known.least) + 1, hidden)
 
     def rows_of(self, values: Sequence[float]) -> Tensor:
-        at = torch.tensor([round(value - self.known.least) for value in values])
+        places = [round(value - self.known.least) for value in values]
+        at = torch.tensor(places, device=self.int_embedder.weight.device)
         rows: Tensor = self.int_embedder(at)
         return rows
 
@@ -114,7 +117,9 @@ class _Vector(_Rows):
         super().__init__(known, hidden, known.width or hidden)
 
     def rows_of(self, values: Sequence[float]) -> Tensor:
-        return torch.tensor([list(values)])
+        rows = torch.tensor([list(values)])
+        weight = next(self.parameters(), rows)
+        return rows.to(weight)
 
 
 _KINDS = {

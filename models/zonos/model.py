@@ -185,7 +185,7 @@ class ZonosModel(ModelModule):
         state[PAST:] = self.config.blank
         is_given = torch.ones(len(ids), dtype=torch.bool)
         is_given[-1] = False
-        embeds = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
+        embeds = torch.cat([rows, rows.new_zeros(1, rows.shape[1])]).cpu()
         return PromptPlan(
             ids=ids, embeds=embeds, embed_mask=is_given, state=state, max_frames=max_frames
         )

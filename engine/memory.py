@@ -192,14 +192,19 @@ def shown(n_bytes: int) -> str:
 
 
 def _slot_bytes(spec: ModelSpec, n_slots: int, dtype: torch.dtype) -> tuple[int, int]:
-    """Bytes that all slots hold: for rows, and for the detokenizer. Made without memory."""
-    nowhere = torch.device("meta")
-    slots = SlotState(spec, n_slots, nowhere)
+    """Bytes that all slots hold: for rows, and for the detokenizer."""
+    # Made for one stream and let go again: what is counted is what will be made. (Without memory,
+    # on torch's `meta` device, it would cost 25 MB of imports.)
+    cpu = torch.device("cpu")
+    slots = SlotState(spec, 1, cpu)
+    n_places = slots.rows.shape[0]
     codec_bytes = sum(tensor.nbytes for tensor in slots.codec.values())
-    state_bytes = slots.n_bytes - codec_bytes + Sampler(spec, n_slots, nowhere).n_bytes
+    state_bytes = slots.n_bytes - codec_bytes + Sampler(spec, 1, cpu).n_bytes
+    times = n_slots + n_places - 1
+    depth_bytes = 0
     if spec.depth is not None:
-        state_bytes += DepthKV(spec.depth, 2 * n_slots, nowhere, dtype).n_bytes
-    return state_bytes, codec_bytes
+        depth_bytes = DepthKV(spec.depth, 2, cpu, dtype).n_bytes * n_slots
+    return state_bytes * times // n_places + depth_bytes, codec_bytes * times // n_places
 
 
 def _least_pages(spec: ModelSpec, config: EngineConfig) -> int:

@@ -5,6 +5,7 @@ Plain torch on any device; what faster backends are compared with. Engine thread
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -49,11 +50,8 @@ class PagedAttention:
         self._spec = spec
         self._page_size = page_size
         self._device = device
-        self._pool = torch.zeros(
-            (spec.n_layers, n_pages + 1, 2, page_size, spec.n_kv_heads, spec.head_dim),
-            dtype=dtype,
-            device=device,
-        )
+        shape = (spec.n_layers, n_pages + 1, 2, page_size, spec.n_kv_heads, spec.head_dim)
+        self._pool = _untouched_zeros(shape, dtype, device)
         max_pages = -(-spec.max_positions // page_size)
         # The last row is that of padding, which is sequence -1: all of it leads to the last page.
         self._tables = torch.zeros((n_sequences + 1, max_pages), dtype=torch.int64, device=device)
@@ -208,6 +206,15 @@ class PagedPrefill:
             enable_gqa=self.is_grouped,
         )
         return context[0].transpose(0, 1).to(q.dtype)
+
+
+def _untouched_zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on a CPU the system gives memory only where something is written."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # torch writes its zeros, numpy asks for clean memory: pico's pool of 200 MB is never full.
+    n_bytes = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.zeros(n_bytes, dtype=np.uint8)).view(dtype).view(shape)
 
 
 def _store(layer: Tensor, rows: Tensor, k: Tensor, v: Tensor) -> None:

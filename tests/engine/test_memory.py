@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from engine.attention.paged import PagedAttention
 from engine.config import EngineConfig
 from engine.errors import EngineConfigError, MemoryShortError
 from engine.loop import EngineLoop
@@ -24,6 +26,7 @@ from engine.memory import (
 )
 from engine.sizes import useful_pages
 from models.layers.linear import linear_of, pack
+from models.spec import BackboneSpec
 from tests.engine.harness import CONFIG, Engine, load_toy, make_plan
 
 CPU = torch.device("cpu")
@@ -211,3 +214,25 @@ def test_other_faults_pass():
 )
 def test_bytes_for_people(n_bytes, words):
     assert shown(n_bytes) == words
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="reads /proc of Linux")
+def test_a_pool_takes_memory_only_where_it_is_written():
+    def resident_bytes() -> int:
+        n_pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return n_pages * resource.getpagesize()
+
+    before = resident_bytes()
+    pool = PagedAttention(
+        BackboneSpec(
+            n_layers=4, n_query_heads=4, n_kv_heads=4, head_dim=64, hidden=256, max_positions=64
+        ),
+        n_pages=2000,
+        page_size=16,
+        n_sequences=1,
+        device=CPU,
+        dtype=torch.float32,
+    )
+    # 2000 pages in four layers, each 16 rows of keys and values: 262 MB.
+    assert resident_bytes() - before < 50e6
+    pool.scrub([1, 2])

@@ -30,8 +30,6 @@ from loadtest.bench.guidance.model import (
 from models.bagpiper.config import AUDIO_MARK, EOS, TEXT_MARK
 from models.bagpiper.model import BagpiperModel
 
-PROMPTS_PER_CALL = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -89,21 +87,17 @@ class Apart:
     @torch.inference_mode()
     def _prefill(self) -> None:
         self.n_rows[:] = N_PROMPT
-        opened = list(range(self.n_requests))
+        opened = range(0, self.n_requests, 2 if self.is_late else 1)
         if self.is_late:
             self.n_rows[1::2] += self.size.n_rows_before
-            opened = opened[::2]
-        for at in range(0, len(opened), PROMPTS_PER_CALL):
-            requests = opened[at : at + PROMPTS_PER_CALL]
-            prompts = [prompt_of(self.model, request) * (request % 2 == 0) for request in requests]
-            pieces = [
-                Piece(sequence=request, first_row=n * N_PROMPT, n_rows=N_PROMPT, n_before=0)
-                for n, request in enumerate(requests)
-            ]
-            ids = torch.cat(prompts)
-            positions = torch.arange(N_PROMPT).repeat(len(requests))
-            x = self.model.embed(ids, torch.full((len(ids),), -1))
-            self.model.backbone(x, positions, self.attention.plan_prefill(pieces))
+        ids = torch.cat([prompt_of(self.model, n) * (n % 2 == 0) for n in opened])
+        pieces = [
+            Piece(sequence=request, first_row=n * N_PROMPT, n_rows=N_PROMPT, n_before=0)
+            for n, request in enumerate(opened)
+        ]
+        positions = torch.arange(N_PROMPT).repeat(len(opened))
+        x = self.model.embed(ids, torch.full((len(ids),), -1))
+        self.model.backbone(x, positions, self.attention.plan_prefill(pieces))
 
     @torch.inference_mode()
     def _serve(self) -> None:

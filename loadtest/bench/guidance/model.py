@@ -176,10 +176,13 @@ def n_longest(size: Size) -> int:
 
 
 def config_of(size: Size) -> EngineConfig:
-    """Room for all streams and as many companions."""
+    """Room for all streams and as many companions; prompts that come together run together."""
     n_streams = 2 * size.n_pairs
+    n_prompt_rows = n_streams * (N_PROMPT + size.n_rows_before)
     return EngineConfig(
         max_streams=n_streams,
+        max_batch_rows=n_prompt_rows,
+        prefill_rows_per_step=n_prompt_rows,
         page_size=PAGE_SIZE,
         n_pages=1 + 2 * n_streams * n_longest(size),
         policy="throughput",

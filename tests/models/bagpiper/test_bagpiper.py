@@ -389,14 +389,14 @@ def test_an_end_without_a_drain_loses_nothing(model, mark):
 @pytest.mark.parametrize("forces_delays", [True, False])
 def test_text_is_followed_by_bridge_rows_and_then_by_speech(checkpoint, forces_delays):
     model = load(checkpoint, forces_delays=forces_delays)
-    low, codes = model.config.text_ids[0], codes_of(3)
+    low, codes = model.config.text_ids[0], codes_of(5)
     rows = [
         lone(TEXT_MARK),
         *(lone(low + n) for n in (9, 8, 7)),
         lone(EOT),
         lone(ASSISTANT),
         lone(AUDIO_MARK),
-        *delayed_rows(model.config, codes)[:10],
+        *delayed_rows(model.config, codes)[:12],
         lone(EOS),
     ]
     fed, phases, frames, text, end = run_rows(model.phases, model.spec, ("text", "audio"), rows)
@@ -404,7 +404,17 @@ def test_text_is_followed_by_bridge_rows_and_then_by_speech(checkpoint, forces_d
     assert fed[:7] == rows[:7]
     assert phases[:8] == [CHOICE, TEXT, TEXT, TEXT, TEXT, TURN, CHOICE, AUDIO]
     assert frames == codes.tolist()
-    assert end == (16 if forces_delays else 17)
+    assert end == (18 if forces_delays else 19)
+
+
+def test_what_is_drawn_in_a_drain_says_nothing(model):
+    """An end there is no promise of another message: nothing that is drawn counts any more."""
+    codes = codes_of(9)
+    rows = [lone(AUDIO_MARK), *delayed_rows(model.config, codes)]
+    for row in rows[11:]:
+        row[0] = EOT
+    *_, end = run_rows(model.phases, model.spec, (), rows, n_most=4)
+    assert end == 9 + N_COLUMNS - 1
 
 
 def test_text_that_does_not_end_is_ended_and_the_next_message_begins(model):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -37,13 +38,13 @@ def plan_of(model: SpeechModel, *, is_greedy: bool) -> PromptPlan:
     return replace(plan, sampling=dict.fromkeys(names, params))
 
 
-@pytest.mark.parametrize("is_greedy", [True, False], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(("is_greedy", "overlap"), [(True, "off"), (False, "on")])
 @pytest.mark.parametrize("name", TOYS)
-def test_it_goes_on_as_if_it_had_never_stopped(name, is_greedy):
+def test_it_goes_on_as_if_it_had_never_stopped(name, is_greedy, overlap):
     """Draws, penalties, delays, companions, text and codec state: none may notice."""
     model = load_toy(name)
     plan, short = plan_of(model, is_greedy=is_greedy), make_plan(model, "x", frames=1)
-    engine = Engine(model, ONE_SLOT)
+    engine = Engine(model, replace(ONE_SLOT, overlap=overlap))
     alone = engine.open(plan, seed=3)
     engine.run()
     for after in AFTER:
@@ -62,6 +63,24 @@ def test_it_goes_on_as_if_it_had_never_stopped(name, is_greedy):
         assert kinds.count(StreamAdmitted) == 1
         assert {engine.finished(other).reason for other in others} == {"stop"}
         engine.check_is_empty()
+
+
+def test_rows_are_run_again_in_the_phases_in_which_they_were_made(monkeypatch):
+    model = load_toy("toy-mixed")
+    embed = model.embed
+
+    def phased(ids, phase):
+        """As a model whose rows mean something else in each phase."""
+        return embed(ids, phase) + torch.where(phase < 0, 0.0, 0.5 * phase + 0.5).unsqueeze(1)
+
+    monkeypatch.setattr(model, "embed", phased)
+    plan = make_plan(model, "hello", is_greedy=True, reply_letters=5, frames=20)
+    engine = Engine(model, ONE_SLOT)
+    (expected,) = engine.speak([plan], seeds=[0])
+    for after in (3, 14):
+        stream_id = engine.open(plan, is_paced=False)
+        engine.run_with_breaks((after,), make_plan(model, "x", reply_letters=0, frames=1))
+        np.testing.assert_allclose(engine.pcm(stream_id), expected, atol=1e-6)
 
 
 def test_both_sequences_of_a_guided_pair_give_way_at_once():
@@ -278,11 +297,13 @@ def spoken(request) -> tuple[SpeechModel, list[np.ndarray]]:
     return model, [Engine(model).speak([plan], seeds=[n])[0] for n, plan in enumerate(plans)]
 
 
+@pytest.mark.parametrize("overlap", ["off", "on"])
 @given(actions=ACTIONS)
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_in_any_order_each_is_heard_whole_and_nothing_leaks(spoken, actions):
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_in_any_order_each_is_heard_whole_and_nothing_leaks(spoken, overlap, actions):
     model, expected = spoken
     config = replace(CONFIG, max_streams=2, prefill_rows_per_step=5, page_size=4, patience_s=0.0)
+    config = replace(config, overlap=overlap)
     engine = Engine(model, config)
     ids: dict[StreamId, int] = {}
     for action, which in actions:

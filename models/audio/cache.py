@@ -25,6 +25,10 @@ class ContentCache(Generic[Result]):
         self._lock = threading.Lock()
         self._results: OrderedDict[str, Future[Result]] = OrderedDict()
 
+    def __deepcopy__(self, memo: dict[int, object]) -> ContentCache[Result]:
+        """An empty one: a copied model makes its own results."""
+        return ContentCache(self._n_most)
+
     def get(self, key: str, make: Callable[[], Result]) -> Result:
         """The result of `key`, made by `make` if it is not there. Raises: what `make` raises.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -51,3 +52,13 @@ def test_a_failure_is_told_and_not_kept():
     with pytest.raises(ValueError, match="no"):
         cache.get("a", fail)
     assert cache.get("a", lambda: 3) == 3
+
+
+def test_a_copy_makes_its_own():
+    """Models are copied with what they hold; a lock cannot be."""
+    cache: ContentCache[int] = ContentCache(1)
+    assert cache.get("a", lambda: 3) == 3
+    copied = copy.deepcopy(cache)
+    assert [copied.get("a", lambda: 4), copied.get("b", lambda: 5)] == [4, 5]
+    assert copied.get("a", lambda: 6) == 6, "as many are kept"
+    assert cache.get("a", lambda: 7) == 3

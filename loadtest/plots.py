@@ -122,6 +122,8 @@ def _line(
 
 def _concurrency(axes: Axes, report: RunReport) -> None:
     """Streams between their asking and their last packet, and what the server had."""
+    from matplotlib.ticker import MaxNLocator
+
     ends = [(o.asked_s, _end_s(o)) for o in report.streams]
     moments = sorted([(at_s, 1) for at_s, _ in ends] + [(at_s, -1) for _, at_s in ends])
     if moments:
@@ -137,7 +139,7 @@ def _concurrency(axes: Axes, report: RunReport) -> None:
     axes.set(
         title=f"The run at {report.settings.rate_per_s:g}/s: streams at a time", ylabel="streams"
     )
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     _finish(axes)
 
 

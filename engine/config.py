@@ -12,6 +12,7 @@ Policy = Literal["latency", "throughput"]
 GraphChoice = Literal["auto", "cuda", "compile", "off"]
 OverlapChoice = Literal["auto", "on", "off"]
 AttentionChoice = Literal["auto", "flashinfer", "torch"]
+DtypeChoice = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

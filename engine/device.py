@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from engine.attention import make_attention
 from engine.codec_runner import CodecRunner
-from engine.config import EngineConfig
+from engine.config import DtypeChoice, EngineConfig
 from engine.device_streams import Clock, make_streams
 from engine.errors import EngineConfigError
 from engine.graphs import make_graphs
 from engine.in_flight import InFlight
 from engine.launch import Launcher
 from engine.runner import Runner
+from models import registry
 from models.base import SpeechModel
+from models.layers.linear import pack
+from models.layers.transformer import cast_decoders
+
+DTYPES: Final = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 def checked_device(name: str) -> torch.device:
@@ -31,9 +41,27 @@ def checked_device(name: str) -> torch.device:
     return device
 
 
-def moved(model: SpeechModel, device: torch.device) -> SpeechModel:
-    """The model, on a device; one without weights is on any."""
-    return model.to(device) if isinstance(model, nn.Module) else model
+def dtype_of(choice: DtypeChoice, device: torch.device) -> torch.dtype:
+    """The precision of decoders and KV: as told, or the usual one of the device."""
+    if choice == "auto":
+        choice = "bfloat16" if device.type == "cuda" else "float32"
+    return DTYPES[choice]
+
+
+def load_on(name: str, device: torch.device, dtype: torch.dtype) -> SpeechModel:
+    """Load a model with its decoders in `dtype`: laid out for the CPU, or moved to the device.
+
+    Raises:
+        ModelError: there is none, or its weights cannot be read.
+    """
+    model = registry.load(name, is_packed=False)
+    if not isinstance(model, nn.Module):
+        return model
+    cast_decoders(model, dtype)
+    if device.type != "cpu":
+        return model.to(device)
+    pack(model)
+    return model
 
 
 class DeviceSide:

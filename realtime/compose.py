@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 
-from engine.config import EngineConfig
+from engine.config import DtypeChoice, EngineConfig
 from engine.errors import EngineStoppedError
 from models.errors import ModelError
 from models.hub import fetch, hub_name
@@ -64,11 +64,13 @@ class Placement:
     Args:
         device: of the models, as torch names it.
         detokenizer_device: of a copy of each model that only detokenizes; None: none is made.
+        dtype: precision of their decoders and of KV; `auto`: bfloat16 on a GPU.
         trace: file that is told what the engine does when.
     """
 
     device: str = "cpu"
     detokenizer_device: str | None = None
+    dtype: DtypeChoice = "auto"
     trace: Path | None = None
 
 
@@ -211,21 +213,21 @@ def _load_loops(
     trace: TraceFile | None,
     on_load: Callable[[str], None],
 ) -> tuple[dict[str, EventRelay], list[EngineLoop]]:
-    from engine.device import checked_device, moved
+    from engine.device import checked_device, dtype_of, load_on
     from engine.loop import EngineLoop
     from engine.memory import budget, telling_what_to_lower
-    from models import registry
 
     device = checked_device(placement.device)
     codec_device = checked_device(placement.detokenizer_device or placement.device)
+    dtype = dtype_of(placement.dtype, device)
     models = []
     for name in names:
         on_load(f"Loading {name}")
         with telling_what_to_lower(f"loading {name}"):
-            model, detokenizer = moved(registry.load(name), device), None
+            model, detokenizer = load_on(name, device, dtype), None
             if codec_device != device:
                 # NOTE: the copy holds the LM too, which is not used there.
-                detokenizer = moved(registry.load(name), codec_device)
+                detokenizer = load_on(name, codec_device, dtype)
             models.append((model, detokenizer))
     # What all weights leave is shared evenly.
     config = replace(config, memory_bytes=budget(config, device) // len(models))
@@ -240,6 +242,7 @@ def _load_loops(
                 relay,
                 time.monotonic,
                 device,
+                dtype,
                 detokenizer=detokenizer,
                 codec_device=codec_device,
                 trace=None if trace is None else trace.loop(name),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.markup import escape
 
-from engine.config import EngineConfig, Policy
+from engine.config import AttentionChoice, DtypeChoice, EngineConfig, Policy
 from realtime.access.addresses import is_loopback
 from realtime.access.config import AccessConfig
 from realtime.access.keys import KeyRing, keys_in, read_key_file
@@ -77,6 +77,20 @@ def serve(
             rich_help_panel=_DEVICE,
         ),
     ] = None,
+    dtype: Annotated[
+        DtypeChoice,
+        typer.Option(
+            help="Precision of decoders and KV; auto: bfloat16 on a GPU.", rich_help_panel=_DEVICE
+        ),
+    ] = "auto",
+    attention: Annotated[
+        AttentionChoice,
+        typer.Option(
+            help="flashinfer for its kernels, torch for plain ones; auto: the kernels on a GPU, "
+            "if the package is there.",
+            rich_help_panel=_DEVICE,
+        ),
+    ] = "auto",
     graphs: Annotated[
         bool,
         typer.Option(help="Record steps as CUDA graphs, on a GPU.", rich_help_panel=_DEVICE),
@@ -216,9 +230,12 @@ def serve(
         policy=policy,
         max_queue=64,
         memory_fraction=memory_fraction,
+        attention=attention,
         graphs="compile" if compile_steps else "auto" if graphs else "off",
     )
-    placement = Placement(device=device, detokenizer_device=detokenizer_device, trace=trace)
+    placement = Placement(
+        device=device, detokenizer_device=detokenizer_device, dtype=dtype, trace=trace
+    )
     load_library()
     _check_port(gateway)
     agents = None

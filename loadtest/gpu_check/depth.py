@@ -22,7 +22,7 @@ def depth_loop_seconds(model: SpeechModel, n_streams: int, where: Where) -> floa
     assert spec.depth is not None, "asked of models with one"
     cache = DepthKV(spec.depth, n_streams, where.device, where.dtype)
     shape = (n_streams, spec.backbone.hidden)
-    hidden = torch.randn(shape, device=where.device).to(where.dtype)
+    hidden = torch.randn(shape, device=where.device)
     n_columns = len(spec.depth.columns)
 
     def loop() -> tuple[Tensor, ...]:

@@ -31,6 +31,7 @@ from loadtest.gpu_check.telling import tell
 from loadtest.gpu_check.where import Where, parse
 from models.base import PromptPlan, SpeechModel
 from models.layers import fused
+from models.layers.transformer import cast_decoders
 from models.spec import PlanRequest
 from models.toy.catalogue import TOYS
 
@@ -131,8 +132,7 @@ def check_rows(name: str, where: Where) -> dict[str, Any]:
     """Given rows through the backbone of a small model: FlashInfer against the CPU in float32."""
     half = MODELS[name](where, is_small=True)
     exact = _moved(copy.deepcopy(half), CPU)
-    for parameter in exact.parameters():
-        parameter.data = parameter.data.float()
+    cast_decoders(exact, torch.float32)
     expected = _hidden(exact, "torch", CPU, torch.float32, is_static=False)
     fused.switch_on(None)
     found: dict[str, float] = {}

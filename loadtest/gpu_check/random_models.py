@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from loadtest.gpu_check.sizes import write_orpheus, write_qwen3_tts
 from loadtest.gpu_check.where import Where
@@ -21,6 +21,7 @@ from models.base import Advance, PromptPlan, SpeechModel, TextFeed
 from models.codecs.qwen import QwenCodec
 from models.codecs.snac import Snac
 from models.hugging_face import LlamaConfig, read_tokenizer
+from models.layers.transformer import cast_decoders
 from models.orpheus.config import N_SLOTS, read_orpheus_config
 from models.orpheus.model import ROW, OrpheusModel
 from models.qwen3_tts.config import STEP, QwenTtsConfig, read_qwen3_tts_config
@@ -46,7 +47,7 @@ def make_orpheus(where: Where, *, is_small: bool) -> SpeechModel:
     with where.device:
         model = _ShortOrpheus(config, tokenizer, dict(weights(shapes)), snac)
     model.n_frames = _n_frames(model.spec, is_small=is_small)
-    return _placed(model, snac, where)
+    return _placed(model, where)
 
 
 def make_qwen3_tts(where: Where, *, is_small: bool) -> SpeechModel:
@@ -60,7 +61,7 @@ def make_qwen3_tts(where: Where, *, is_small: bool) -> SpeechModel:
         drawn = dict(weights(qwen_shapes(config)))
         model = _ShortQwen(config, tokenizer, drawn, codec)
     model.n_frames = _n_frames(model.spec, is_small=is_small)
-    return _placed(model, codec, where)
+    return _placed(model, where)
 
 
 MODELS: Final[dict[str, Callable[..., SpeechModel]]] = {
@@ -184,10 +185,7 @@ def _drawn(make: Callable[[], Any]) -> Any:  # noqa: ANN401  a module comes and 
         return make()
 
 
-def _placed(model: OrpheusModel | QwenTtsModel, codec: nn.Module, where: Where) -> SpeechModel:
-    """On the device; the LM in half precision, what makes the sound in float32."""
-    of_codec = {id(parameter) for parameter in codec.parameters()}
-    for parameter in model.parameters():
-        if id(parameter) not in of_codec:
-            parameter.data = parameter.data.to(where.dtype)
+def _placed(model: OrpheusModel | QwenTtsModel, where: Where) -> SpeechModel:
+    """As the server has it: on the device, with decoders in half precision."""
+    cast_decoders(model, where.dtype)
     return model.to(where.device).requires_grad_(False)

@@ -125,16 +125,31 @@ class Decoder(nn.Module):
         self.norm = _norm(spec.hidden, eps, style)
 
     def forward(self, x: Tensor, positions: Tensor, attention: Attention) -> Tensor:
-        """Hidden states `(N, hidden)` after the final norm."""
-        angles = self.rotary.angles(positions)
-        x = x.clone()  # Layers may overwrite it, and it is the caller's.
+        """Hidden states `(N, hidden)` after the final norm, in the precision of `x`.
+
+        Computed in that of the weights, which may be less: see `cast_decoders`.
+        """
+        angles, given = self.rotary.angles(positions), x.dtype
+        # Layers may overwrite it, and it is the caller's.
+        x = x.to(self.norm.weight.dtype, copy=True)
         for layer_idx, layer in enumerate(self.layers):
             x = layer(x, self.rotary, angles, attention, layer_idx)
-        out: Tensor = self.norm(x)
+        out: Tensor = self.norm(x).to(given)
         return out
 
 
-def _norm(size: int, eps: float, style: BlockStyle) -> nn.Module:
+def cast_decoders(model: nn.Module, dtype: torch.dtype) -> None:
+    """Let the decoders of a model compute in another precision, and take and give what they did.
+
+    They are most of it, and what a step's time goes to; tables, heads and detokenizers stay.
+    """
+    for module in model.modules():
+        if isinstance(module, Decoder):
+            for parameter in module.parameters():
+                parameter.data = parameter.data.to(dtype)
+
+
+def _norm(size: int, eps: float, style: BlockStyle) -> RMSNorm | nn.LayerNorm:
     return RMSNorm(size, eps) if style.norm == "rms" else nn.LayerNorm(size, eps)
 
 

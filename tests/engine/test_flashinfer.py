@@ -18,7 +18,7 @@ from models.layers import fused
 from models.layers.mlp import gated
 from models.layers.norm import RMSNorm
 from models.layers.rotary import Rotary
-from models.layers.transformer import BlockStyle, Decoder
+from models.layers.transformer import BlockStyle, Decoder, cast_decoders
 from models.spec import BackboneSpec
 from tests.engine import flashinfer_double
 from tests.engine.harness import load_toy
@@ -205,8 +205,7 @@ def test_a_decoder_is_the_same_on_kernels_and_leaves_its_input_alone(qk_norm, no
     style = BlockStyle(qk_norm=qk_norm, norm=norm)
     torch.manual_seed(5)
     decoder = Decoder(SPEC, inner=48, theta=1e4, style=style).requires_grad_(False)
-    for parameter in decoder.parameters():
-        parameter.data = parameter.data.to(torch.bfloat16)
+    cast_decoders(decoder, torch.bfloat16)
     x = rows(6, SPEC.hidden)
     given = x.clone()
     plain, got = both(lambda: decoder(x, torch.arange(6), FullAttention()))

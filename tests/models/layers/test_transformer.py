@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
-from models.layers.transformer import Decoder
+from models.layers.transformer import Decoder, cast_decoders
 from models.spec import BackboneSpec
 from tests.models.toy.reference import FullAttention
 
@@ -87,3 +87,18 @@ def test_a_later_row_does_not_reach_back():
     after = ours(changed, torch.arange(9), FullAttention())
     assert torch.equal(before[:8], after[:8])
     assert not torch.equal(before[8], after[8])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_cast_decoder_takes_and_gives_what_it_did_and_keeps_its_angles(dtype):
+    spec = SPECS["grouped heads"]
+    exact = with_weights_of(llama(spec), spec)
+    cast = with_weights_of(llama(spec), spec)
+    cast_decoders(cast, dtype)
+    x, positions = rows(spec, 5), torch.tensor([0, 1, 60, 61, 62])
+    got, expected = (one(x, positions, FullAttention()) for one in (cast, exact))
+    assert got.dtype == torch.float32
+    assert not torch.equal(got, expected)
+    # bfloat16 keeps 8 bits, of values up to 3 and through three layers.
+    torch.testing.assert_close(got, expected, atol=0.1, rtol=0.1)
+    assert cast.rotary.table.dtype == torch.float32

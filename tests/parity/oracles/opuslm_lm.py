@@ -118,6 +118,10 @@ def make(folder: Path, *, is_dialogue: bool) -> None:
     weights["corelm.lm_head.weight"] = 0.2 * torch.randn(len(names), HIDDEN)
     # It goes on until it is ended: a logit of 0 is never the highest of sixty.
     weights["corelm.lm_head.weight"][END] = 0.0
+    # Nor are bytes of characters that take several, which come to nothing by themselves.
+    for idx, word in enumerate(words):
+        if not word.isascii():
+            weights["corelm.lm_head.weight"][bias["text_bpe"][0] + idx] = 0.0
     if is_dialogue:
         weights["criterion.reference.weight"] = torch.ones(2)
         torch.save({"module": weights}, folder / "2epoch.pth")

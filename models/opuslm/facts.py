@@ -41,7 +41,7 @@ TEMPERATURE: Final = number_option(
 TOP_K: Final = integer_option("top_k", 30, 1, 1024, "how many codes may be drawn from")
 TEXT_SAMPLING: Final = SamplingParams(temperature=0.0)
 
-LICENCE: Final = "as the checkpoint's card states; the backbones are Apache-2.0"
+LICENCE: Final = "the LM as its card states, its backbone Apache-2.0; CC-BY-4.0 (codec)"
 FACTS: Final = FamilyFacts(
     tasks=("speak",),
     voices=(),

@@ -128,18 +128,23 @@ def test_text_that_comes_meanwhile_is_spoken():
 def test_text_that_was_handed_over_in_the_step_of_giving_way_is_spoken():
     """The stream was about to go on with it: giving way must not forget that it may."""
     model = load_toy("toy-streamed")
-    expected = Engine(model).speak([make_plan(model, "one two")], seeds=[3])[0]
+    expected = Engine(model).speak([make_plan(model, "one and many more words.")], seeds=[3])[0]
     engine = Engine(model, ONE_SLOT)
     stream_id = engine.open(make_plan(model, "one", is_text_final=False), seed=3, is_paced=False)
     for _ in range(30):
         engine.step()
-    engine.extend(stream_id, model.extend(None, " ", is_final=False).tolist(), is_final=False)
+    engine.extend(
+        stream_id,
+        model.extend(None, " and many more words", is_final=False).tolist(),
+        is_final=False,
+    )
     engine.open(make_plan(model, "x", frames=2))
     engine.step()
     assert engine.loop.metrics.n_gave_way == 1
     for _ in range(30):
         engine.step()
-    engine.extend(stream_id, model.extend(None, "two", is_final=True).tolist(), is_final=True)
+    assert engine.chunks(stream_id), "it goes on before more text comes"
+    engine.extend(stream_id, model.extend(None, ".", is_final=True).tolist(), is_final=True)
     engine.run()
     np.testing.assert_allclose(engine.pcm(stream_id), expected, atol=1e-6)
 
@@ -207,41 +212,40 @@ def test_a_stalled_client_s_stream_gives_way_after_a_while_and_returns_when_it_r
     assert engine.finished(waits).reason == "stop"
     assert engine.loop.step() is None, "nobody waits for the stalled one, and it wants nothing"
     assert (engine.loop.stats.n_active, engine.loop.stats.n_queued) == (0, 0)
-    # When it reads again it goes before whoever is new, and never gives up waiting.
+    # When it reads again it goes before whoever is new, and nobody tires of its waiting.
     engine.clock.advance(10 * ONE_SLOT.queue_timeout_s)
-    file = engine.open(make_plan(model, frames=200), is_paced=False)
+    others = [engine.open(make_plan(model, "x", frames=30)) for _ in range(2)]
     engine.step()
     engine.pause(stalled, is_paused=False)
-    engine.step()
-    assert engine.loop.metrics.n_gave_way == 2
     engine.run()
     np.testing.assert_allclose(engine.pcm(stalled), expected, atol=1e-6)
-    engine.check_each_ended_once([stalled, waits, file])
+    ends = [e.stream_id for e in engine.events if isinstance(e, StreamFinished)]
+    assert ends == [waits, others[0], stalled, others[1]]
     engine.check_is_empty()
 
 
 def test_one_that_has_only_its_last_chunks_left_needs_no_pages_to_come_back():
     model = load_toy("toy-interleaved")
-    plan = replace(make_plan(model, TEXTS[1]), max_frames=6)
+    plan = replace(make_plan(model, "abc", frames=9), max_frames=6)
+    long = replace(make_plan(model, "abc", frames=20), max_frames=20)
     expected = Engine(model).speak([plan], seeds=[1])[0]
-    engine = Engine(model, replace(ONE_SLOT, patience_s=0.0))
+    # The long one's 44 prompt rows and 141 more take 24 pages of 8 rows; 5 are left.
+    config = replace(ONE_SLOT, max_streams=2, n_pages=30, patience_s=0.0)
+    engine = Engine(model, config)
     stalled = engine.open(plan, seed=1)
-    while not engine.chunks(stalled):
-        engine.step()
-    n_rows = engine.loop.metrics.decode_rows
-    # Rows are run while its chunks are held back: none is worth a call of its own yet.
-    while n_rows.n < 41:
+    # The first row comes with the prompt, and the last frame is not detokenized in its own step.
+    while engine.loop.metrics.decode_rows.n < 41:
         engine.step()
     engine.pause(stalled, is_paused=True)
     engine.step()
-    short = engine.open(replace(plan, max_frames=1))
-    engine.run()
-    n_rows_before = engine.loop.metrics.prefill_rows.sum
+    other = engine.open(long)
+    engine.step()
+    assert engine.loop.metrics.n_gave_way == 1
     engine.pause(stalled, is_paused=False)
     engine.run()
     np.testing.assert_allclose(engine.pcm(stalled), expected, atol=1e-6)
-    engine.check_each_ended_once([stalled, short])
-    assert engine.loop.metrics.prefill_rows.sum >= n_rows_before
+    ends = [e.stream_id for e in engine.events if isinstance(e, StreamFinished)]
+    assert ends == [stalled, other]
     engine.check_is_empty()
 
 

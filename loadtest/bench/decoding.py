@@ -33,7 +33,7 @@ from loadtest.bench.references import REFERENCES
 from models import registry
 from models.base import Advance, Decoded, SpeechModel, TextFeed
 from models.codecs.causal import DTYPES
-from models.spec import PlanRequest
+from models.spec import ModelSpec, PlanRequest
 
 BATCHES: Final = (1, 8, 16)
 N_ROUNDS: Final = 3
@@ -44,11 +44,13 @@ MAX_STEPS: Final = 20
 MOST_STEPS: Final = 200
 """Of a take, those with prompts included."""
 MAX_FRAMES: Final = 40
-N_PAGES: Final = 1024
+PAGE_SIZE: Final = 16
+MOST_ROWS: Final = 1024
+"""Of a stream that does not write: its prompt and `MAX_FRAMES` frames."""
 TEXT: Final = "One, two."
 ROOT: Final = Path(__file__).parents[2]
 REFERENCE: Final = "reference"
-APART: Final = {"qwen3-tts": "qwen"}
+APART: Final = {"qwen3-tts": "qwen", "opuslm": "espnet"}
 """Families whose reference has libraries of its own, by the name of their folder."""
 
 Row = dict[str, Any]
@@ -118,7 +120,11 @@ class Ours:
         _patch(model, "advance", _endless(model.advance))
         _patch(model, "decode", _silence(model))
         config = EngineConfig(
-            max_streams=max(BATCHES), n_pages=N_PAGES, policy="throughput", target_load=1.0
+            max_streams=max(BATCHES),
+            n_pages=_n_pages(model.spec, PAGE_SIZE),
+            page_size=PAGE_SIZE,
+            policy="throughput",
+            target_load=1.0,
         )
         self.loop = EngineLoop(model, config, self._take, time.monotonic)
         self.loop.warm_up()
@@ -130,15 +136,14 @@ class Ours:
         """Milliseconds of decode steps of so many streams."""
         opened = [self._open() for _ in range(n_streams)]
         taken: list[float] = []
-        n_waited = 0
+        n_waited, n_rows = 0, n_streams * (1 if self.model.spec.guidance is None else 2)
         metrics = self.loop.metrics
         while len(taken) < n_steps:
             before = metrics.prefill_rows.n
             start_s = time.perf_counter()
             self.loop.step()
             step_ms = 1000 * (time.perf_counter() - start_s)
-            is_whole = metrics.decode_rows.last in (n_streams, 2 * n_streams)
-            if is_whole and metrics.prefill_rows.n == before:
+            if metrics.decode_rows.last == n_rows and metrics.prefill_rows.n == before:
                 taken.append(step_ms)
             n_waited += 1
             assert n_waited < MOST_STEPS, f"not all {n_streams} streams decode: {self.loop.stats}"
@@ -162,6 +167,14 @@ class Ours:
             )
         )
         return stream_id
+
+
+def _n_pages(spec: ModelSpec, page_size: int) -> int:
+    """Room for the largest batch; pages that are not used take no memory."""
+    n_sequences = max(BATCHES) * (1 if spec.guidance is None else 2)
+    # For text no frame is counted: such a stream is given room for all its positions.
+    n_rows = spec.backbone.max_positions if spec.gives_text else MOST_ROWS
+    return 1 + n_sequences * (1 + n_rows // page_size)
 
 
 def _patch(model: SpeechModel, name: str, call: Callable[..., object]) -> None:

@@ -12,17 +12,25 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
-from torch import Tensor, nn
+from torch import Tensor
 
-LAYERS: Final = {"orpheus": (4, 28), "csm": (4, 16), "qwen3-tts": (6, 28), "zonos": (6, 26)}
+from loadtest.bench.published_espnet import make_bagpiper, make_opuslm
+from loadtest.bench.random_weights import draw, random_model, save_tokenizer
+
+LAYERS: Final = {
+    "orpheus": (4, 28),
+    "csm": (4, 16),
+    "qwen3-tts": (6, 28),
+    "zonos": (6, 26),
+    "opuslm": (2, 32),
+    "bagpiper": (2, 36),
+}
 """Layers here, and in the published checkpoint."""
 ROPE: Final = {
     "rope_type": "llama3",
@@ -76,57 +84,9 @@ QWEN_CODEC: Final = {
     "encoder_config": {"num_hidden_layers": 1},
 }
 ZONOS_WIDTH, ZONOS_INNER, ZONOS_HEADS, ZONOS_KV, ZONOS_CODES = 2048, 8192, 16, 4, 1024
-NORMS: Final = ("norm.weight", "norm1.weight", "norm2.weight")
-_POOL = torch.randn(1 << 22, generator=torch.Generator().manual_seed(0)) * 0.02
 
 
-def draw(*shape: int) -> Tensor:
-    """Random weights in bfloat16, as checkpoints are published."""
-    return fill(torch.empty(shape, dtype=torch.bfloat16))
-
-
-def fill(tensor: Tensor) -> Tensor:
-    """Random values from a pool that is drawn once: billions of draws would take minutes."""
-    flat = tensor.detach().view(-1)
-    for start in range(0, flat.numel(), _POOL.numel()):
-        part = flat[start : start + _POOL.numel()]
-        part.copy_(_POOL[: part.numel()])
-    return tensor
-
-
-@torch.no_grad()
-def random_model(make: Callable[[], Any]) -> Any:  # noqa: ANN401  of an untyped library
-    """What `make` gives, in bfloat16, without the library's own slow draws."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device("meta"):
-            model: nn.Module = make()
-    finally:
-        torch.set_default_dtype(before)
-    model.to_empty(device="cpu")
-    for name, tensor in model.state_dict().items():
-        if name.endswith("cluster_usage") or (tensor.dim() == 1 and name.endswith(NORMS)):
-            tensor.fill_(1.0)
-        elif tensor.is_floating_point():
-            fill(tensor)
-        else:
-            tensor.zero_()
-    return model
-
-
-def save_tokenizer(folder: Path, marks: Sequence[str]) -> int:
-    """A tokenizer of bytes with `marks` behind them. Gives the number of its ids."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(BPE({letter: idx for idx, letter in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(marks))
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return int(tokenizer.get_vocab_size())
-
-
-def make_orpheus(folder: Path) -> None:
+def make_orpheus(folder: Path, n_layers: int) -> None:
     """Llama-3.2-3B with its whole vocabulary, and SNAC."""
     import snac  # type: ignore[import-untyped] # it has no types
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -137,7 +97,7 @@ def make_orpheus(folder: Path) -> None:
         vocab_size=156_940,
         hidden_size=3072,
         intermediate_size=8192,
-        num_hidden_layers=LAYERS["orpheus"][0],
+        num_hidden_layers=n_layers,
         num_attention_heads=24,
         num_key_value_heads=8,
         head_dim=128,
@@ -155,7 +115,7 @@ def make_orpheus(folder: Path) -> None:
     torch.save(snac.SNAC(**SNAC).state_dict(), codec / "pytorch_model.bin")
 
 
-def make_csm(folder: Path) -> None:
+def make_csm(folder: Path, n_layers: int) -> None:
     """CSM-1B, both of its decoders, with Mimi."""
     from transformers import CsmConfig, CsmForConditionalGeneration, MimiConfig
 
@@ -164,7 +124,7 @@ def make_csm(folder: Path) -> None:
     plain: Any = MimiConfig()
     mimi = {**plain.to_dict(), "num_quantizers": 32, "frame_rate": 12.5}
     config = CsmConfig(
-        num_hidden_layers=LAYERS["csm"][0],
+        num_hidden_layers=n_layers,
         head_dim=64,
         bos_token_id=first,
         pad_token_id=first + 2,
@@ -187,7 +147,7 @@ def make_csm(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(stated))
 
 
-def make_qwen3_tts(folder: Path) -> None:
+def make_qwen3_tts(folder: Path, n_layers: int) -> None:
     """Qwen3-TTS 1.7B CustomVoice, with its codec."""
     from qwen_stubs import stub_sound_libraries  # type: ignore[import-not-found] # of the tests
 
@@ -207,7 +167,7 @@ def make_qwen3_tts(folder: Path) -> None:
 
     marks = ["<|im_start|>", "<|im_end|>", "<tts_pad>", "<tts_bos>", "<tts_eos>", "assistant"]
     first = save_tokenizer(folder, marks) - len(marks)
-    config = _qwen_config(first)
+    config = _qwen_config(first, n_layers)
     (folder / "config.json").write_text(json.dumps(config))
     made = random_model(lambda: Qwen3TTSForConditionalGeneration(Qwen3TTSConfig(**config)))
     _save(made.state_dict(), folder)
@@ -218,7 +178,7 @@ def make_qwen3_tts(folder: Path) -> None:
     _save(random_model(lambda: codec_model.Qwen3TTSTokenizerV2Model(shape)).state_dict(), codec)
 
 
-def _qwen_config(first_mark: int) -> dict[str, Any]:
+def _qwen_config(first_mark: int, n_layers: int) -> dict[str, Any]:
     both = {"rms_norm_eps": 1e-6, "num_attention_heads": 16, "num_key_value_heads": 8}
     both |= {"head_dim": 128, "num_code_groups": 16}
     rope = {"type": "default", "rope_type": "default", "interleaved": True}
@@ -236,7 +196,7 @@ def _qwen_config(first_mark: int) -> dict[str, Any]:
             "vocab_size": 3072,
             "hidden_size": 2048,
             "intermediate_size": 6144,
-            "num_hidden_layers": LAYERS["qwen3-tts"][0],
+            "num_hidden_layers": n_layers,
             "rope_theta": 1_000_000,
             "rope_scaling": {**rope, "mrope_section": [24, 20, 20]},
             "max_position_embeddings": 32_768,
@@ -265,11 +225,11 @@ def _qwen_config(first_mark: int) -> dict[str, Any]:
     }
 
 
-def make_zonos(folder: Path) -> None:
+def make_zonos(folder: Path, n_layers: int) -> None:
     """Zonos v0.1, the transformer, with DAC. No library has it: its keys are written out here."""
     from transformers import DacConfig, DacModel
 
-    width, n_layers = ZONOS_WIDTH, LAYERS["zonos"][0]
+    width = ZONOS_WIDTH
     head_dim = width // ZONOS_HEADS
     conditioners = [
         {"type": "EspeakPhonemeConditioner", "name": "espeak"},
@@ -321,13 +281,15 @@ def _save(tensors: dict[str, Tensor], folder: Path) -> None:
     save_file(whole, folder / "model.safetensors")
 
 
-MAKERS: Final[dict[str, Callable[[Path], None]]] = {
+MAKERS: Final[dict[str, Callable[[Path, int], None]]] = {
     "orpheus": make_orpheus,
     "csm": make_csm,
     "qwen3-tts": make_qwen3_tts,
     "zonos": make_zonos,
+    "opuslm": make_opuslm,
+    "bagpiper": make_bagpiper,
 }
 
 
 if __name__ == "__main__":
-    MAKERS[sys.argv[1]](Path(sys.argv[2]))
+    MAKERS[sys.argv[1]](Path(sys.argv[2]), LAYERS[sys.argv[1]][0])

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from loadtest.bench import decoding, models
 from loadtest.bench.decoding import BATCHES, N_ROUNDS, Ours, detokenizer_ms, n_ticks
-from loadtest.bench.published import LAYERS, MAKERS, draw
+from loadtest.bench.published import LAYERS, MAKERS
+from loadtest.bench.random_weights import draw
 from loadtest.bench.references import REFERENCES, steps_ms
 from models import registry
 
@@ -113,9 +114,15 @@ def test_a_family_that_fails_is_named_and_the_others_are_measured(children, tmp_
     assert "4 of 16" in capsys.readouterr().out
 
 
-def test_a_process_that_fails_says_why():
+def test_a_process_that_fails_says_why(monkeypatch):
     with pytest.raises(models.BenchError, match="ValueError: no room"):
         models._run(["-c", "raise ValueError('no room')"], {}, lambda line: None)
+    with pytest.raises(models.BenchError, match="not enough memory"):
+        models._run(["-c", "import os; os.kill(os.getpid(), 9)"], {}, lambda line: None)
+    monkeypatch.setattr(models, "LIMIT_S", 0.2)
+    with pytest.raises(models.BenchError, match="not done in 0 s"):
+        models._run(["-c", "import time; time.sleep(60)"], {}, lambda line: None)
+    monkeypatch.setattr(models, "LIMIT_S", 60.0)
     lines: list[str] = []
     models._run(["-c", "print(1); print(2)"], {}, lines.append)
     assert lines == ["1\n", "2\n"]

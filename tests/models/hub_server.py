@@ -12,19 +12,26 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OLDER = "76543210fedcba9876543210fedcba9876543210"
+OLD_FILE = "of_v1.txt"
+"""Stands in the older commit of every repository, beside the files of the newer one."""
 
 
 @dataclass
 class Hub:
     """Repositories, each with its files; `gated` ones are closed; `asked` are the files given out.
 
-    `licences` by repository; `revisions` are the names that its one commit has.
+    `licences` by repository; `revisions` are the two commits by their names; `is_down`: whatever is
+    asked is answered by a fault of the hub's own.
     """
 
     repositories: Mapping[str, Mapping[str, bytes]]
     gated: frozenset[str] = frozenset()
     licences: Mapping[str, str] = field(default_factory=dict)
-    revisions: frozenset[str] = frozenset({"main", "v1", COMMIT})
+    revisions: Mapping[str, str] = field(
+        default_factory=lambda: {"main": COMMIT, "v1": OLDER, COMMIT: COMMIT, OLDER: OLDER}
+    )
+    is_down: bool = False
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -66,12 +73,15 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
     repository = "/".join(parts[:2])
     revision = parts[3] if len(parts) > 3 else "main"
     files = hub.repositories.get(repository)
-    if files is None:
+    if hub.is_down:
+        _send(handler, 503, b"{}", {})
+    elif files is None:
         _send(handler, 404, b"{}", {"X-Error-Code": "RepoNotFound"})
     elif revision not in hub.revisions:
         _send(handler, 404, b"{}", {"X-Error-Code": "RevisionNotFound"})
     elif is_info:
-        _send(handler, 200, json.dumps(_info(hub, repository)).encode(), {})
+        info = _info(hub, repository, hub.revisions[revision])
+        _send(handler, 200, json.dumps(info).encode(), {})
     elif repository in hub.gated:
         # The hub lets everybody see what a gated repository holds, and nobody read it.
         _send(handler, 403, b"{}", {"X-Error-Code": "GatedRepo"})
@@ -79,17 +89,21 @@ def _answer(handler: BaseHTTPRequestHandler, hub: Hub) -> None:
         file = "/".join(parts[4:])
         if handler.command == "GET":
             hub.asked.append(f"{repository}/{file}")
-        tag = hashlib.sha256(files[file]).hexdigest()
-        _send(handler, 200, files[file], {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'})
+        held = b"old" if file == OLD_FILE else files[file]
+        tag = hashlib.sha256(held).hexdigest()
+        commit = hub.revisions[revision]
+        _send(handler, 200, held, {"X-Repo-Commit": commit, "ETag": f'"{tag}"'})
 
 
-def _info(hub: Hub, repository: str) -> dict[str, object]:
-    files = hub.repositories[repository]
+def _info(hub: Hub, repository: str, commit: str) -> dict[str, object]:
+    sizes = {name: len(held) for name, held in hub.repositories[repository].items()}
+    if commit == OLDER:
+        sizes[OLD_FILE] = 3
     licence = hub.licences.get(repository)
     return {
         "id": repository,
-        "sha": COMMIT,
-        "siblings": [{"rfilename": name, "size": len(files[name])} for name in files],
+        "sha": commit,
+        "siblings": [{"rfilename": name, "size": n_bytes} for name, n_bytes in sizes.items()],
         "cardData": {"license": licence} if licence else {},
     }
 

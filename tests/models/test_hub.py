@@ -20,7 +20,7 @@ from huggingface_hub.utils import close_session
 
 from models.errors import WeightError
 from models.hub import HubError, HubName, Needs, Part, Wanted, fetch, hub_name
-from tests.models.hub_server import COMMIT, Hub, running_hub
+from tests.models.hub_server import COMMIT, OLD_FILE, Hub, running_hub
 
 NOWHERE = "http://127.0.0.1:9"
 """Nobody listens there."""
@@ -171,11 +171,22 @@ def test_a_second_start_fetches_nothing_online_or_off(hub, told):
     assert not hub.asked
 
 
+def test_a_hub_that_is_down_is_done_without(hub, told):
+    first = told.fetch("org/voice")
+    hub.is_down = True
+    assert told.fetch("org/voice") == first
+    assert told.fault("other/voice") == (
+        f"other/voice is not whole in the cache, and {hub.url} is out of reach"
+    )
+
+
 def test_a_named_revision_is_looked_for(hub, told):
-    assert set(told.fetch("org/voice@v1")) == READ
+    assert set(told.fetch("org/voice@v1")) == READ | {OLD_FILE}
+    assert set(told.fetch("org/voice")) == READ
     assert told.fault("org/voice@v7") == "org/voice has no revision 'v7'"
     told.ask(hub.url, is_offline=True)
     assert set(told.fetch(f"org/voice@{COMMIT}")) == READ
+    assert set(told.fetch("org/voice@v1")) == READ | {OLD_FILE}
 
 
 def test_shards_come_as_an_index_names_them(hub, told):
@@ -270,6 +281,14 @@ def test_half_a_cache_is_not_taken_for_the_model(hub, told, tmp_path):
     assert told.fault("org/voice").startswith("other/codec is not whole in the cache")
     told.ask(hub.url)
     assert set(told.fetch("org/voice")) == READ, "and it is made whole again"
+
+
+def test_the_folder_of_an_earlier_start_is_made_anew(told, tmp_path):
+    told.fetch("org/voice")
+    (link,) = tmp_path.glob("parley/org--voice/*/tokenizer.json")
+    link.unlink()
+    assert set(told.fetch("org/voice")) == READ
+    assert len(list((tmp_path / "parley" / "org--voice").iterdir())) == 1, "nothing is left over"
 
 
 def test_a_disk_that_is_too_small_is_found_before_the_weights_come(hub, told, monkeypatch):

@@ -193,15 +193,15 @@ def test_scrubbed_pages_do_not_pass_on_what_is_not_a_number():
 def test_unbound_table_entries_lead_to_the_dummy_page(attention):
     attention.bind(0, [3, 4, 5])
     attention.bind(0, [7])
-    n_before = np.array([PAGE_SIZE])
-    attention.plan_decode(np.array([0]), n_before)(0, *qkv(1, 1))
-    # Were page 4 still in the table, sequence 1 would read that row.
     attention.bind(1, [4])
-    own = qkv(1, 2)
-    out = attention.plan_decode(np.array([1]), np.array([0]))(0, *own)
-    torch.testing.assert_close(
-        out, own[2].repeat_interleave(2, dim=1), atol=TOLERANCE, rtol=TOLERANCE
-    )
+    first, second = qkv(1, 2), qkv(1, 3)
+    attention.plan_decode(np.array([1]), np.array([0]))(0, *first)
+    # Were page 4 still in the table of sequence 0, this row would lie on the first of sequence 1.
+    attention.plan_decode(np.array([0]), np.array([PAGE_SIZE]))(0, *qkv(1, 1))
+    out = attention.plan_decode(np.array([1]), np.array([1]))(0, *second)
+    both = [torch.cat(pair) for pair in zip(first, second, strict=True)]
+    expected = FullAttention()(0, *both)[-1:]
+    torch.testing.assert_close(out, expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
 def test_more_pages_than_positions_are_a_broken_invariant(attention):

@@ -21,7 +21,7 @@ from models.opuslm.facts import AUDIO, END, MOST, MOST_TEXT, ROW
 from models.opuslm.model import OpusLmModel
 from models.registry import load
 from models.spec import PHASE_COLUMN, Message, PlanRequest
-from tests.engine.harness import Engine, greedy
+from tests.engine.harness import Engine, check_giving_way, greedy
 from tests.models.opuslm.tiny import VOICE, make_checkpoint
 from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
@@ -152,6 +152,10 @@ def test_eight_streams_in_a_batch_say_what_the_reference_says(model, plans, refe
 
 def test_prompts_in_pieces_change_nothing(model, plans, reference):
     check(model, reference, plans[:2], replace(CONFIG, prefill_rows_per_step=5))
+
+
+def test_giving_way_and_coming_back_changes_nothing(model, plans):
+    check_giving_way(model, plans[0])
 
 
 @pytest.mark.parametrize("n_streams", range(1, 10))

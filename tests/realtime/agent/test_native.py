@@ -11,8 +11,11 @@ from engine.config import EngineConfig
 from engine.loop import EngineLoop
 from engine.thread import EngineThread
 from models.spec import PlanRequest
+from realtime.agent.base import AudioDelta, Message, ReplyRequest, TextDelta
 from realtime.agent.native import NativeAgent
 from realtime.bridge import EventRelay
+from realtime.playout import PlayoutClock
+from realtime.speech.speaker import GUESSED_S_PER_CHARACTER
 from tests.engine.harness import load_toy
 from tests.realtime.harness import run, until
 from tests.realtime.talk_harness import (
@@ -178,28 +181,32 @@ def test_a_model_that_takes_no_audio_is_told_what_was_said():
     assert scribe.is_closed
 
 
-def test_what_was_heard_of_an_answer_that_was_written_first_goes_by_the_pace_of_speech():
-    """Its text is there before its first sound: an interruption keeps what has been said of it."""
-    toy = Watched(load_toy("toy-mixed"))
+def test_an_answer_that_was_written_first_is_spoken_at_the_pace_of_speech():
+    """All of its text is there before its first sound: what has been said of it must be guessed."""
 
     async def scenario():
-        async with (
-            native(toy=toy, transcriber=Scribe("go on")) as (here, _),
-            here.client(audio=HANDS_FREE) as client,
-        ):
-            await client.update(options={"frames": 4000, "reply_letters": 500})
-            await client.turn()
-            while not client.frames(1):
-                await client.next()
-            await client.hear((LOUD, 256))
-            assert (await client.done())["status"] == "cancelled"
-            await client.update(options={"frames": 5, "reply_letters": 4})
-            await client.hear((LOUD, 320), (0.0, 640))
-            assert (await client.done())["status"] == "completed"
+        async with native(toy=load_toy("toy-mixed"), transcriber=Scribe("")) as (here, _):
+            asked = ReplyRequest(
+                items=(Message(item_id="u", role="user", text="Hello?"),),
+                seed=1,
+                asked_s=time.monotonic(),
+                options={"frames": 100, "reply_letters": 40},
+            )
+            reply = here.agent.reply(asked, PlayoutClock())
+            events = []
+            while (event := await reply.next_event()) is not None:
+                events.append(event)
+            return events
 
-    run(scenario)
-    answers = [one.text for one in toy.asked[-1].messages if one.role == "assistant"]
-    assert all(len(text) < 250 for text in answers)
+    events = run(scenario)
+    sounds = [one for one in events if isinstance(one, AudioDelta)]
+    assert sum(len(one.text) for one in events if isinstance(one, TextDelta)) == 40
+    n_samples = 0
+    for sound in sounds:
+        n_samples += len(sound.pcm)
+        assert sound.text_end == min(40, round(n_samples / 16_000 / GUESSED_S_PER_CHARACTER))
+    # Two seconds of sound: 31 characters.
+    assert 0 < sounds[0].text_end < sounds[-1].text_end < 40
 
 
 def roles(messages: Sequence) -> list[tuple[str, str]]:

@@ -83,6 +83,23 @@ def test_encoding_gives_the_reference_s_codes(model, inputs, reference):
     assert torch.equal(codes, reference["codes"])
 
 
+@pytest.mark.parametrize("n_frames", [0, 1, 2, 3, 4, 5, 8, 9])
+def test_every_length_has_its_samples(model, inputs, reference, n_frames):
+    """In chunks of four; what fills up the last one is not heard."""
+    state, pcm = fresh_state(model, 2), []
+    for start in range(0, max(n_frames, 1), 4):
+        piece = inputs["codes"][:, start : start + 4]
+        n_valid = torch.full((2,), max(0, min(4, n_frames - start)))
+        decoded = model.decode(piece, n_valid, state)
+        state = decoded.state
+        pcm.append(decoded.pcm[:, : int(decoded.n_samples[0])])
+        assert torch.equal(decoded.n_samples, n_valid * model.samples_per_frame)
+    got = torch.cat(pcm, dim=1)
+    assert got.shape == (2, n_frames * model.samples_per_frame)
+    expected = reference["pcm"].clamp(-1.0, 1.0)[:, : got.shape[1]]
+    torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
+
+
 def test_rows_of_a_batch_do_not_touch(model, inputs):
     together = stream(model, inputs["codes"], [4])
     for row, codes in enumerate(inputs["codes"]):

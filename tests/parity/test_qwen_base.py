@@ -18,7 +18,7 @@ from models.audio.reference import Reference
 from models.base import PromptPlan
 from models.qwen3_tts.model import QwenTtsModel, load
 from models.spec import PlanRequest
-from tests.engine.harness import Engine, greedy
+from tests.engine.harness import Engine, check_giving_way, greedy
 from tests.models.qwen3_tts.tiny import make_base_checkpoint
 from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
@@ -147,6 +147,12 @@ def test_prompts_in_pieces_change_nothing(model, plans, reference):
     config = replace(CONFIG, prefill_rows_per_step=5)
     short = [replace(plan, max_frames=60) for plan in plans]
     check(model, reference, Engine(model, config).speak(short, seeds=range(8)), 60)
+
+
+@pytest.mark.parametrize("n", [0, WORDS.index(None)])
+def test_giving_way_and_coming_back_changes_nothing(model, plans, n):
+    """Rows that are no ids are in the prompt; with words the codec goes on from the recording."""
+    check_giving_way(model, plans[n])
 
 
 @pytest.mark.parametrize("n_streams", range(1, 10))

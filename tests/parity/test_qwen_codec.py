@@ -14,7 +14,7 @@ from models.checkpoint import read_config, read_safetensors
 from models.codecs.causal import n_bytes
 from models.codecs.qwen import QwenCodec, QwenCodecConfig, load_qwen_codec, qwen_codec_config
 from tests.parity.oracle import ask
-from tests.parity.test_mimi import stream
+from tests.parity.test_mimi import fresh_state, stream
 
 N_FRAMES = 31
 TOLERANCE = 5e-5
@@ -80,6 +80,23 @@ def test_in_full_precision_chunks_are_exact(model, codes, reference, monkeypatch
     monkeypatch.setattr(model.pre_transformer.layers_, "dtype", "float32")
     pcm = stream(model, codes, [1, 5, 2])
     torch.testing.assert_close(pcm, reference, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("n_frames", [0, 1, 2, 3, 4, 5, 8, 9])
+def test_every_length_has_its_samples(model, codes, reference, n_frames):
+    """In chunks of four; what fills up the last one is not heard."""
+    state, pcm = fresh_state(model, 2), []
+    for start in range(0, max(n_frames, 1), 4):
+        piece = codes[:, start : start + 4]
+        n_valid = torch.full((2,), max(0, min(4, n_frames - start)))
+        decoded = model.decode(piece, n_valid, state)
+        state = decoded.state
+        pcm.append(decoded.pcm[:, : int(decoded.n_samples[0])])
+        assert torch.equal(decoded.n_samples, n_valid * model.samples_per_frame)
+    got = torch.cat(pcm, dim=1)
+    assert got.shape == (2, n_frames * model.samples_per_frame)
+    expected = reference[:, : got.shape[1]]
+    torch.testing.assert_close(got, expected, atol=HALF_TOLERANCE, rtol=0)
 
 
 def test_rows_of_a_batch_do_not_touch(model, codes):

@@ -2,8 +2,8 @@
 
 No package has this model: the reference is Glm of `transformers` with layer norms, and settings,
 guidance, delays and end written out beside it (`oracles/zonos_lm.py`), and so is the encoder of
-voices (`oracles/zonos_speaker.py`). Vectors of voices: 1e-4. Prefix rows: 1e-5. Codes: identical.
-PCM: 2e-5, as in `test_dac`.
+voices (`oracles/zonos_speaker.py`). Vectors of voices and logits: 1e-4. Prefix rows: 1e-5. Codes:
+identical. PCM: 2e-5, as in `test_dac`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from models.spec import PlanRequest
 from models.zonos.model import ZonosModel, load
 from models.zonos.phonemes import phoneme_ids
 from tests.engine.harness import Engine, check_giving_way, greedy
+from tests.models.toy.reference import FullAttention
 from tests.models.zonos.tiny import add_speaker_encoder, make_checkpoint, spell
 from tests.parity.oracle import ask
 from tests.parity.test_snac import whole
@@ -107,6 +108,21 @@ def test_settings_become_the_reference_s_rows(model, plans, reference):
         torch.testing.assert_close(plan.embeds[:-1], told, atol=1e-5, rtol=0)
         torch.testing.assert_close(plan.companion.embeds[:-1], blind, atol=1e-5, rtol=0)
         assert not torch.equal(told, blind)
+
+
+def test_logits_of_both_rows_and_each_codebook_are_the_reference_s(model, plans, reference):
+    for idx, plan in enumerate(plans):
+        assert plan.companion is not None
+        for row, one in enumerate((plan, plan.companion)):
+            x = model.embed(plan.ids, torch.full((len(plan.ids),), -1))
+            x = torch.where(one.embed_mask.unsqueeze(1), one.embeds, x)
+            hidden = model.backbone(x, torch.arange(len(x)), FullAttention())[-1:]
+            logits = model.heads(hidden)
+            assert len(logits) == 9
+            for codebook, got in enumerate(logits):
+                expected = reference[f"logits{idx}"][row, codebook, : got.shape[1]]
+                assert expected.std() > 0.5
+                torch.testing.assert_close(got[0], expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_guided_stream_says_what_the_reference_says(model, plans, reference):

@@ -3,7 +3,7 @@
 No package has the model. The backbone is Glm's, whose feed-forward, grouped heads and neighbouring
 rotation are the same; settings, guidance, delays and the end are below. Without inputs it makes a
 small random checkpoint. With `phonemes<n>`, and perhaps `speaker<n>`, it gives `prefix<n>` (both
-rows of a pair) and `frames<n>`, greedy.
+rows of a pair), `logits<n>` (of the first row, for both and each codebook) and `frames<n>`, greedy.
 """
 
 import json
@@ -210,15 +210,19 @@ def prefix_rows(
 
 
 @torch.no_grad()
-def speak(weights: dict, model: GlmModel, pair: torch.Tensor, n_frames: int) -> torch.Tensor:
-    """Greedy codes `(n_frames, 9)`; delayed rows, pairs merged, no end."""
+def speak(
+    weights: dict, model: GlmModel, pair: torch.Tensor, n_frames: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Greedy codes `(n_frames, 9)`, no end; the prompt's logits `(2, 9, ids)`, not yet merged."""
     tables = [weights[f"embeddings.{n}.weight"] for n in range(N_CODEBOOKS)]
     heads = [weights[f"heads.{n}.weight"] for n in range(N_CODEBOOKS)]
-    row, rows, cache = [BLANK] * N_CODEBOOKS, [], None
+    row, rows, cache, first = [BLANK] * N_CODEBOOKS, [], None, None
     x = torch.cat([pair, sum(t[c] for t, c in zip(tables, row, strict=True)).expand(2, 1, -1)], 1)
     for step in range(n_frames + N_CODEBOOKS - 1):
         out = model(inputs_embeds=x, past_key_values=cache, use_cache=True)
         cache, hidden = out.past_key_values, out.last_hidden_state[:, -1]
+        if first is None:
+            first = torch.stack([hidden @ head.T for head in heads], dim=1)
         row = []
         for n, head in enumerate(heads):
             told, blind = (hidden @ head.T).unbind()
@@ -227,7 +231,8 @@ def speak(weights: dict, model: GlmModel, pair: torch.Tensor, n_frames: int) -> 
             row.append(int(logits[:n_most].argmax()) if n <= step else BLANK)
         rows.append(row)
         x = sum(t[c] for t, c in zip(tables, row, strict=True)).expand(2, 1, -1)
-    return torch.tensor([[rows[f + n][n] for n in range(N_CODEBOOKS)] for f in range(n_frames)])
+    codes = [[rows[f + n][n] for n in range(N_CODEBOOKS)] for f in range(n_frames)]
+    return torch.tensor(codes), first
 
 
 if __name__ == "__main__":
@@ -248,5 +253,6 @@ if __name__ == "__main__":
                 told["speaker"] = inputs[f"speaker{number}"]
             rows = [prefix_rows(weights, inputs[name], one) for one in (told, {})]
             outputs[f"prefix{number}"] = pair = torch.stack(rows)
-            outputs[f"frames{number}"] = speak(weights, model, pair, int(inputs["n_frames"]))
+            frames, logits = speak(weights, model, pair, int(inputs["n_frames"]))
+            outputs |= {f"frames{number}": frames, f"logits{number}": logits}
     save_file({k: v.contiguous() for k, v in outputs.items()}, folder / "outputs.safetensors")

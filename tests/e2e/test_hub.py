@@ -45,7 +45,7 @@ def test_a_model_and_its_detokenizer_are_fetched_and_served(checkpoint, tmp_path
     )
     with running_hub(hub):
         environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path), "NO_PROXY": "127.0.0.1"}
-        with running_server("--no-talk", "--model", "tiny/orpheus@v1", env=environment) as url:
+        with running_server("--no-talk", "--model", "tiny/orpheus@main", env=environment) as url:
             base = url.replace("ws://", "http://").split("/v1/")[0]
             with urllib.request.urlopen(f"{base}/v1/models", timeout=60) as answer:
                 (model,) = json.load(answer)["data"]

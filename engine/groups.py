@@ -111,7 +111,6 @@ class Groups:
         check_plan(spec, plan)
         is_guided = self._is_guided(plan)
         prompt = Prompt.of(plan)
-        max_rows = most_rows(spec, plan)
         stream = Stream(
             stream_id=command.stream_id,
             asked_s=command.asked_s,
@@ -120,7 +119,6 @@ class Groups:
             wants_pcm=command.wants_pcm,
             held_s=self._held_s,
             max_frames=plan.max_frames,
-            max_rows=max_rows,
             n_prompt_rows=[prompt.n_rows],
             phase_idx=int(plan.state[0]),
         )
@@ -128,7 +126,7 @@ class Groups:
             stream=stream,
             plan=plan,
             seed=command.seed,
-            max_rows=max_rows,
+            max_rows=most_rows(spec, plan),
             prompts=[prompt],
             is_ever_guided=is_guided,
             companion=None if plan.companion is None else Prompt.of(plan.companion),

@@ -6,7 +6,8 @@ have not sounded is collected at once: for them a step later is a step later.
 
 A stream may then be run one row further than it should: after its end, while it starves, or before
 its companion has come. The device knows (`SlotState.is_held`): such a row is *void*, it is written
-nowhere and draws nothing. The host takes back what it counted for it (`hold`).
+nowhere and draws nothing. The host takes back what it counted for it (`hold`). It has a position
+and a page at any rate: those of the last row, which is generated and never fed.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ in `engine.deadlines`, what follows from the codec in `engine.chunks`.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 
 from engine.kv_pages import PageTable
@@ -21,7 +20,6 @@ class Stream:
         stream_id: given by the handle.
         asked_s: when the caller began to wait.
         max_frames: cap on generated frames.
-        max_rows: cap on generated rows.
         n_prompt_rows: prompt rows of each sequence; the companion's, if any, is second. A lazily
             created companion is appended at phase entry.
         slot: row index in the device tensors.
@@ -67,7 +65,6 @@ class Stream:
     wants_pcm: bool = True
     phase_idx: int = 0
     is_guided: bool = False
-    max_rows: int = sys.maxsize
     n_rows: int = 0
     n_rows_in_flight: int = 0
     n_void_rows: int = 0
@@ -116,7 +113,7 @@ class Stream:
     def can_decode(self) -> bool:
         """The stream can generate a row now."""
         is_held = self.is_paused or self.is_starved or self.is_generation_done
-        return self.is_prefilled and not is_held and self.n_rows < self.max_rows
+        return self.is_prefilled and not is_held
 
     @property
     def is_in_flight(self) -> bool:

@@ -9,6 +9,7 @@ Intermediate results are spoilt after each replay, as another graph of the pool 
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ HOST_READS = (
     torch.ops.aten.item.default,
     torch.ops.aten._local_scalar_dense.default,
     torch.ops.aten.masked_select.default,
+    torch.ops.aten.resolve_conj.default,  # of `tolist` and `numpy`
     torch.ops.aten.nonzero.default,
     torch.ops.aten.is_nonzero.default,
     torch.ops.aten.equal.default,
@@ -50,9 +52,11 @@ class _Recording(TorchDispatchMode):
 
 def record(call: Call) -> Call:
     """As `engine.graphs.cuda_recorder`."""
-    call()
-    with _Recording() as recording:
-        outputs = call()
+    # What models do for the sake of a CPU they leave to compilers: then they do as on a GPU.
+    with mock.patch.object(torch.compiler, "is_compiling", return_value=True):
+        call()
+        with _Recording() as recording:
+            outputs = call()
 
     def replay() -> Outputs:
         for func, args, kwargs, out in recording.steps:
@@ -80,4 +84,5 @@ def tensors(tree: object) -> list[Tensor]:
 
 
 def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    # Weights packed for a CPU have no storage that can be named.
+    return id(tensor) if tensor.is_mkldnn else tensor.untyped_storage().data_ptr()

@@ -86,9 +86,10 @@ def test_settings_beyond_the_models_own_run_recorded_steps_too(graphs):
         same_pcm(got, wanted)
 
 
-def test_what_rows_of_nobody_leave_behind_stays_legal(graphs):
+@pytest.mark.parametrize("name", ["toy-interleaved", "toy-delayed"])
+def test_what_rows_of_nobody_leave_behind_stays_legal(name, graphs):
     """A padding row that advanced for ever would run out of positions, ids and frames."""
-    model = shortened(load_toy("toy-interleaved"))
+    model = shortened(load_toy(name))
     engine = warm_engine(model)
     engine.speak([make_plan(model, TEXTS[0])], seeds=[0])
     slots = engine.loop._device.runner.slots

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from engine.types import AudioChunk
-from models.base import PromptPlan
+from models.base import Advance, PromptPlan, SpeechModel, TextFeed
 from models.toy.faulty import FaultyModel
 from tests.engine.harness import CONFIG, TEXTS, Engine, load_toy, make_plan
 
@@ -70,6 +71,45 @@ def test_a_cap_on_frames_holds(n_frames):
     end = engine.finished(stream_id)
     assert (end.reason, end.n_frames) == ("length", n_frames)
     assert len(engine.pcm(stream_id)) == n_frames * model.spec.frame.samples_per_frame
+
+
+def test_no_row_of_a_playing_stream_is_launched_beyond_the_last_position():
+    model = load_toy("toy-depth")
+    model.spec = replace(model.spec, backbone=replace(model.spec.backbone, max_positions=64))
+    model = FaultyModel(model)
+    engine = Engine(model, replace(OVERLAPPED, page_size=1))
+    stream_id = engine.open(replace(make_plan(model, "x", fault="endless"), max_frames=1000))
+    engine.run()
+    end = engine.finished(stream_id)
+    assert end.reason == "length"
+    assert end.n_frames == 64 - end.n_prompt_rows
+    engine.check_is_empty()
+
+
+class IllegalAfterTheEnd:
+    """A model that gives rows which nobody may be fed where its speech has ended."""
+
+    def __init__(self, inner: SpeechModel) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def advance(self, state: Tensor, ids: Tensor, feed: TextFeed) -> Advance:
+        out = self.inner.advance(state, ids, feed)
+        return replace(out, rows=out.rows.masked_fill(out.is_finished.unsqueeze(1), 1 << 40))
+
+    def embed(self, ids: Tensor, phase: Tensor) -> Tensor:
+        assert int(ids.max()) < 1 << 20, "no row of the table"
+        return self.inner.embed(ids, phase)
+
+
+def test_the_row_after_an_end_is_not_fed():
+    model = IllegalAfterTheEnd(load_toy("toy-depth"))
+    engine = Engine(model, OVERLAPPED)
+    ids = [engine.open(make_plan(model, text), seed=n) for n, text in enumerate(TEXTS)]
+    engine.run()
+    assert [engine.finished(stream_id).reason for stream_id in ids] == ["stop"] * 4
 
 
 def test_no_row_is_launched_beyond_the_last_position():

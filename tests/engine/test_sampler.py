@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.sampler import (
+    ALL_FILTERS,
     NEVER,
+    Filters,
     Sampler,
     keep_min_p,
     keep_top,
@@ -268,3 +271,13 @@ def test_an_override_holds_in_every_phase_and_one_of_a_phase_goes_before_it():
     assert alone[[text, audio], 0, 1].tolist() == [plain[text, 0, 1], 5]
     mixed = stream_settings(MIXED, {**one, name: SamplingParams(top_k=3)})
     assert mixed[[text, audio], 0, 1].tolist() == [3, 5]
+
+
+def test_filters_cover_those_that_need_no_more():
+    most = Filters(n_sorted=9, has_chance=True, has_min_p=True, n_recent=9)
+    assert most.covers(most)
+    assert ALL_FILTERS.covers(most)
+    for field, less in (("n_sorted", 8), ("has_chance", False), ("has_min_p", False)):
+        assert not replace(most, **{field: less}).covers(most), field
+        assert most.covers(replace(most, **{field: less})), field
+    assert not replace(most, n_recent=8).covers(most)

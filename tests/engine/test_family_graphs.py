@@ -1,6 +1,7 @@
-"""The steps of every published family can be recorded: no host decision, nothing of the host.
+"""Steps of published families can be recorded: no host decision, nothing of the host in them.
 
-Small random checkpoints on the double of CUDA graphs; `tests.engine.test_graphs` has the toys.
+Small random checkpoints on the double of CUDA graphs; `tests.engine.test_graphs` has the toys. One
+family for each kind of LM and of detokenizer.
 """
 
 from __future__ import annotations
@@ -19,16 +20,12 @@ from models.spec import PlanRequest
 from tests.engine.harness import CONFIG, Engine
 from tests.engine.recorded_graphs import record
 from tests.models.bagpiper import tiny as bagpiper
-from tests.models.csm import tiny as csm
-from tests.models.opuslm import tiny as opuslm
 from tests.models.orpheus import tiny as orpheus
 from tests.models.qwen3_tts import tiny as qwen3_tts
 from tests.models.zonos import tiny as zonos
 
 FAMILIES: dict[str, Callable[[Path], Path]] = {
     "bagpiper": bagpiper.make_checkpoint,
-    "csm": csm.make_checkpoint,
-    "opuslm": opuslm.make_checkpoint,
     "orpheus": orpheus.make_checkpoint,
     "qwen3-tts": qwen3_tts.make_checkpoint,
     "zonos": zonos.make_checkpoint,

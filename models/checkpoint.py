@@ -201,6 +201,9 @@ def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     `weight_g`, `weight_v`, or `parametrizations.weight.original0`, `...original1`; the norm is over
     all axes but the first. Source: Salimans and Kingma 2016, equation 2.
+
+    Raises:
+        WeightError: one of a pair is missing, or they do not go together.
     """
     folded = dict(tensors)
     for gain, direction in (
@@ -212,7 +215,13 @@ def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             v = folded.pop(f"{stem}{direction}", None)
             if v is None:
                 raise WeightError(f"{key} stands without {stem}{direction}; {REMEDY}")
-            folded[f"{stem}weight"] = torch._weight_norm(v, folded.pop(key), 0)
+            g = folded.pop(key)
+            # NOTE: torch reads beyond a gain that is too short, and says nothing.
+            shape = (*v.shape[:1], *(1 for _ in v.shape[1:]))
+            if g.shape != shape or not shape:
+                expected = f"expected {shape} beside {stem}{direction}"
+                raise WeightError(f"{key} is {tuple(g.shape)}, {expected}; {REMEDY}")
+            folded[f"{stem}weight"] = torch._weight_norm(v, g, 0)
     return folded
 
 

@@ -223,16 +223,18 @@ def load_decoder(
     own = {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
     stray = sorted(key for key in tensors if not key.startswith(prefix))
     renamed: dict[str, list[Tensor]] = {}
+    names = {"norm.weight": f"{prefix}norm.weight"}
     renamed["norm.weight"] = [_take(own, "norm.weight", prefix, source)]
     for idx in range(len(decoder.layers)):
         theirs, ours = f"layers.{idx}.", f"layers.{idx}."
         for their_names, our_name in _parts(decoder.style):
             parts = [_take(own, theirs + name, prefix, source) for name in their_names]
             renamed[ours + our_name] = parts
+            names[ours + our_name] = " with ".join(prefix + theirs + name for name in their_names)
     if own or stray:
         extra = ", ".join([*sorted(prefix + key for key in own), *stray][:8])
         raise WeightError(f"{source} has keys that the decoder does not know: {extra}")
-    load_weights(decoder, renamed, source=source)
+    load_weights(decoder, renamed, source=source, names=names)
 
 
 def _parts(style: BlockStyle) -> list[tuple[tuple[str, ...], str]]:

@@ -76,7 +76,11 @@ def read_tensors(path: Path, *, remedy: str = REMEDY) -> dict[str, Tensor]:
 
 
 def load_weights(
-    module: nn.Module, tensors: Mapping[str, Tensor | Sequence[Tensor]], *, source: str
+    module: nn.Module,
+    tensors: Mapping[str, Tensor | Sequence[Tensor]],
+    *,
+    source: str,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Copy `tensors` into `module`, all of them and nothing else; its dtype and device stay.
 
@@ -87,16 +91,19 @@ def load_weights(
         tensors: by key; several are parts that lie one after another along the first axis. Floats
             may have another precision.
         source: where they came from, for the message.
+        names: what the file calls a key of the module, where that is something else.
 
     Raises:
         WeightError: keys that are missing, unexpected, misshapen or of another kind of number, all
             listed. The module is unchanged then.
     """
     expected = module.state_dict()
-    missing = sorted(expected.keys() - tensors.keys())
-    unexpected = sorted(tensors.keys() - expected.keys())
+    called = names or {}
+    missing = sorted(called.get(key, key) for key in expected.keys() - tensors.keys())
+    unexpected = sorted(called.get(key, key) for key in tensors.keys() - expected.keys())
     common = sorted(expected.keys() & tensors.keys())
-    unfit = [fault for key in common if (fault := _unfit(key, tensors[key], expected[key]))]
+    faults = [_unfit(called.get(key, key), tensors[key], expected[key]) for key in common]
+    unfit = [fault for fault in faults if fault]
     parts = [
         f"{what}: {_listed(keys)}"
         for what, keys in (("missing", missing), ("unexpected", unexpected), ("unfit", unfit))
@@ -114,17 +121,25 @@ def _parts(tensors: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else tensors
 
 
-def _unfit(key: str, tensors: Tensor | Sequence[Tensor], target: Tensor) -> str:
+def _unfit(name: str, tensors: Tensor | Sequence[Tensor], target: Tensor) -> str:
     """What is wrong with the tensors of one key; empty if nothing."""
     parts = _parts(tensors)
-    shape = tuple(parts[0].shape)
-    if len(parts) > 1:
-        shape = (sum(len(part) for part in parts), *shape[1:])
-    if shape != target.shape or any(part.shape[1:] != target.shape[1:] for part in parts):
+    if not (_is_whole(parts, target) or _is_joined(parts, target)):
         found = " and ".join(str(tuple(part.shape)) for part in parts)
-        return f"{key} is {found}, expected {tuple(target.shape)}"
+        return f"{name} is {found}, expected {tuple(target.shape)}"
     kinds = [part.dtype for part in parts if part.is_floating_point() != target.is_floating_point()]
-    return f"{key} is {kinds[0]}, expected {target.dtype}" if kinds else ""
+    return f"{name} is {kinds[0]}, expected {target.dtype}" if kinds else ""
+
+
+def _is_whole(parts: Sequence[Tensor], target: Tensor) -> bool:
+    return len(parts) == 1 and parts[0].shape == target.shape
+
+
+def _is_joined(parts: Sequence[Tensor], target: Tensor) -> bool:
+    if any(part.dim() != target.dim() or part.dim() == 0 for part in parts):
+        return False
+    n_rows = sum(len(part) for part in parts)
+    return n_rows == len(target) and all(part.shape[1:] == target.shape[1:] for part in parts)
 
 
 def _file_fault(path: Path, digest: str) -> str:

@@ -16,11 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from models.base import Decoded
-from models.errors import WeightError
 from models.spec import CodecSpec, StateSpec
 
-MIN_USAGE: Final = 1e-5
-"""Clusters used less count as used so much. Source: the references' epsilon."""
 Padding = Literal["constant", "replicate"]
 CLOCK: Final = StateSpec(name="n_frames", shape=(1,), dtype="int64")
 """Frames that a stream has had."""
@@ -380,17 +377,6 @@ class CausalCodec(nn.Module):
             n_samples=n_samples,
             state=memory.after,
         )
-
-
-def codebook(level: Mapping[str, Tensor], sum_name: str, source: str) -> Tensor:
-    """Entries of a codebook, from the sums and usages that training keeps.
-
-    Raises:
-        WeightError: one of the two is missing.
-    """
-    if not {sum_name, "cluster_usage"} <= level.keys():
-        raise WeightError(f"{source} lacks {sum_name} or cluster_usage")
-    return level[sum_name] / level["cluster_usage"].clamp(min=MIN_USAGE).unsqueeze(1)
 
 
 def n_bytes(states: tuple[StateSpec, ...]) -> int:

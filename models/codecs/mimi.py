@@ -20,8 +20,8 @@ from models.codecs.causal import (
     WindowAttention,
     WindowLayer,
     WindowTransformer,
-    codebook,
 )
+from models.codecs.codebooks import codebook, stacked
 from models.codecs.mimi_config import LATENT_STRIDE, MimiConfig
 from models.codecs.mimi_layouts import from_moshi, is_moshi_layout
 from models.spec import StateSpec
@@ -273,7 +273,7 @@ def join_codebooks(tensors: Mapping[str, Tensor], *, source: str) -> dict[str, T
     """Codebooks as tables, in place of the sums and usages that training keeps.
 
     Raises:
-        WeightError: a level lacks one of the two.
+        WeightError: a level lacks one of the two, or they do not go together.
     """
     joined, parts = {}, dict[str, dict[int, dict[str, Tensor]]]()
     for key, tensor in tensors.items():
@@ -287,7 +287,7 @@ def join_codebooks(tensors: Mapping[str, Tensor], *, source: str) -> dict[str, T
         tables = [
             codebook(levels[n], "embed_sum", f"{source}: {part} level {n}") for n in sorted(levels)
         ]
-        joined[f"{part}.tables"] = torch.stack(tables)
+        joined[f"{part}.tables"] = stacked(tables, f"{source}: {part}")
     return joined
 
 

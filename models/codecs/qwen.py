@@ -25,8 +25,8 @@ from models.codecs.causal import (
     WindowAttention,
     WindowLayer,
     WindowTransformer,
-    codebook,
 )
+from models.codecs.codebooks import codebook, stacked
 from models.errors import WeightError
 from models.layers.mlp import SwiGLU
 from models.layers.norm import RMSNorm
@@ -356,9 +356,9 @@ def load_qwen_codec(
     return model.requires_grad_(False)
 
 
-def _joined(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+def _joined(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor | list[Tensor]]:
     """Keys of the decoder as our modules have them."""
-    joined: dict[str, Tensor] = {}
+    joined: dict[str, Tensor | list[Tensor]] = {}
     levels: dict[str, dict[int, dict[str, Tensor]]] = {}
     gates: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
@@ -383,10 +383,10 @@ def _joined(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
             codebook(by_level[n], "embedding_sum", f"{source}: {part} level {n}")
             for n in sorted(by_level)
         ]
-        joined[f"{part}.tables"] = torch.stack(tables)
+        joined[f"{part}.tables"] = stacked(tables, f"{source}: {part}")
     for stem, kinds in gates.items():
         if kinds.keys() != {"gate_proj.weight", "up_proj.weight"}:
             raise WeightError(f"{source}: {stem}.mlp has {', '.join(sorted(kinds))} only")
         pair = [kinds["gate_proj.weight"], kinds["up_proj.weight"]]
-        joined[f"{stem}.mlp.gate_up.weight"] = torch.cat(pair)
+        joined[f"{stem}.mlp.gate_up.weight"] = pair
     return joined

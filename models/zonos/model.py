@@ -7,6 +7,7 @@ requests of a batch do not share draws.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -62,6 +63,7 @@ _LAYER_PARTS = {
     "mlp.fc1": "mlp.gate_up",
     "mlp.fc2": "mlp.down",
 }
+_LAYER_KEY = re.compile(r"(backbone\.layers\.\d+\.)([\w.]+)\.(weight|bias)")
 
 
 class ZonosModel(ModelModule):
@@ -103,7 +105,8 @@ class ZonosModel(ModelModule):
                 "heads": nn.ModuleList(nn.Linear(hidden, config.eos + 1, False) for _ in range(n)),
             }
         )
-        load_weights(self.lm, _renamed(weights), source="model.safetensors")
+        source, names = "model.safetensors", _names(self.lm)
+        load_weights(self.lm, _renamed(weights), source=source, names=names)
         self.dac = dac
         self.speaker = speaker
         if speaker is not None and speaker.size != config.speaker_size:
@@ -294,3 +297,14 @@ def _renamed(weights: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
                 continue
         renamed[name] = [tensor]
     return renamed
+
+
+def _names(lm: nn.ModuleDict) -> dict[str, str]:
+    """Our keys of the backbone to theirs."""
+    theirs = {our: their for their, our in _LAYER_PARTS.items()}
+    names = {f"backbone.norm.{kind}": f"backbone.norm_f.{kind}" for kind in ("weight", "bias")}
+    for key in lm.state_dict():
+        match = _LAYER_KEY.fullmatch(key)
+        if match:
+            names[key] = f"{match[1]}{theirs[match[2]]}.{match[3]}"
+    return names

@@ -153,6 +153,21 @@ def test_weight_norms_are_folded_as_torch_computes_them(make, layer):
     torch.testing.assert_close(got, normed(x), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(2, 1, 1), (4, 1, 1), (1, 3, 1, 1), (3,), ()])
+@pytest.mark.parametrize(
+    ("gain", "direction"),
+    [
+        ("weight_g", "weight_v"),
+        ("parametrizations.weight.original0", "parametrizations.weight.original1"),
+    ],
+)
+def test_a_gain_of_another_shape_is_named(gain, direction, shape):
+    """Torch takes it as it is, and reads beyond one that is too short."""
+    held = {f"a.{gain}": torch.ones(shape), f"a.{direction}": torch.ones(3, 2, 7)}
+    with pytest.raises(WeightError, match=rf"a\.{gain} is .*, expected \(3, 1, 1\) beside a\."):
+        fold_weight_norm(held)
+
+
 def test_half_a_weight_norm_is_named():
     with pytest.raises(WeightError, match=r"a\.weight_g stands without a\.weight_v"):
         fold_weight_norm({"a.weight_g": torch.ones(2, 1, 1)})

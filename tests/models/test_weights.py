@@ -79,6 +79,22 @@ def test_every_missing_unexpected_and_misshapen_key_is_listed():
     assert "count is torch.float32, expected torch.int64" in message
 
 
+def test_keys_are_named_as_the_file_has_them():
+    faulty = {**tensors(), "first.weight": [torch.zeros(3, 3), torch.zeros(2, 3)]}
+    del faulty["second.bias"]
+    names = {"first.weight": "up with gate", "second.bias": "theirs.bias"}
+    message = failure(load_weights, Net(), faulty, source="lm.safetensors", names=names)
+    assert "missing: theirs.bias" in message
+    assert "up with gate is (3, 3) and (2, 3), expected (4, 3)" in message
+
+
+@pytest.mark.parametrize("part", [torch.zeros(()), torch.zeros(2), torch.zeros(1, 2, 3)])
+def test_parts_of_another_kind_are_named(part):
+    faulty = {**tensors(), "first.weight": [torch.zeros(2, 3), part]}
+    message = failure(load_weights, Net(), faulty, source="lm.safetensors")
+    assert f"first.weight is (2, 3) and {tuple(part.shape)}, expected (4, 3)" in message
+
+
 def test_a_refused_file_leaves_the_module_as_it_was():
     net = Net()
     before = {key: value.clone() for key, value in net.state_dict().items()}

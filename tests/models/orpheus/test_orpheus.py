@@ -117,7 +117,11 @@ def test_rotary_settings_in_the_older_spelling_mean_the_same(folder, model):
         ),
         (
             lambda t: t.update({"model.layers.0.mlp.down_proj.weight": torch.ones(3, 64)}),
-            r"mlp\.down\.weight is \(3, 64\)",
+            r"unfit: model\.layers\.0\.mlp\.down_proj\.weight is \(3, 64\)",
+        ),
+        (
+            lambda t: t.update({"model.layers.1.self_attn.k_proj.weight": torch.ones(3, 64)}),
+            r"unfit: model\.layers\.1\.self_attn\.q_proj\.weight with .* and \(3, 64\) and",
         ),
     ],
 )

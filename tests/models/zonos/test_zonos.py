@@ -97,6 +97,18 @@ def test_what_is_absent_or_unknown_is_named(folder, change, shown):
             r"no known layout: backbone\.layers\.0\.mixer\.conv",
         ),
         (lambda t: t.update({"embeddings.0.weight": torch.ones(3, 48)}), "unfit: embeddings"),
+        (
+            lambda t: t.pop("backbone.layers.1.mixer.in_proj.weight"),
+            r"missing: backbone\.layers\.1\.mixer\.in_proj\.weight",
+        ),
+        (
+            lambda t: t.update({"backbone.layers.0.mlp.fc1.weight": torch.ones(4, 48)}),
+            r"unfit: backbone\.layers\.0\.mlp\.fc1\.weight is \(2, 48\) and \(2, 48\)",
+        ),
+        (
+            lambda t: t.update({"backbone.norm_f.bias": torch.ones(3)}),
+            r"unfit: backbone\.norm_f\.bias",
+        ),
     ],
 )
 def test_weights_that_do_not_fit_are_named(folder, change, shown):

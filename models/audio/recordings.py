@@ -61,14 +61,18 @@ class Recording:
         file: from its beginning; stays the caller's.
         rate_hz: of what comes out.
         max_s: longest sound.
+        takes_holes: samples that are no numbers are silence; otherwise they are refused.
 
     Raises:
         RecordingError: it is empty, of another kind, or has no sound.
     """
 
-    def __init__(self, file: BinaryIO, *, rate_hz: int, max_s: float) -> None:
+    def __init__(
+        self, file: BinaryIO, *, rate_hz: int, max_s: float, takes_holes: bool = True
+    ) -> None:
         self._rate_hz = rate_hz
         self._max_s = max_s
+        self._takes_holes = takes_holes
         self._n_samples = 0
         # A caller that gave up may close it while a worker still reads.
         self._lock = threading.Lock()
@@ -94,7 +98,7 @@ class Recording:
         """The next seconds, float32 `(n,)` in [-1, 1]; None at the end.
 
         Raises:
-            RecordingError: it breaks off, or is too long.
+            RecordingError: it breaks off, is too long, or has holes that are not taken.
         """
         with self._lock:
             blocks: list[Pcm] = []
@@ -104,6 +108,8 @@ class Recording:
             self._check_length(self.seconds)
         pcm = np.concatenate([np.zeros(0, dtype=np.float32), *blocks])
         # Float files may hold anything.
+        if not self._takes_holes and not np.isfinite(pcm).all():
+            raise RecordingError("invalid_audio", "it has samples that are not numbers")
         return np.clip(np.nan_to_num(pcm), -1.0, 1.0) if len(pcm) else None
 
     def close(self) -> None:

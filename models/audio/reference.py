@@ -120,7 +120,7 @@ def _decoded(text: str, rate_hz: int) -> npt.NDArray[np.float32]:
         raise _refused("invalid_audio", f"is no base64; accepted: a file ({KINDS})") from None
     pieces = []
     try:
-        recording = Recording(io.BytesIO(content), rate_hz=rate_hz, max_s=MOST_S)
+        recording = Recording(io.BytesIO(content), rate_hz=rate_hz, max_s=MOST_S, takes_holes=False)
         try:
             while (piece := recording.read()) is not None:
                 pieces.append(piece)

@@ -217,6 +217,6 @@ def answer_to(fault: Fault) -> RefusedError:
                 return RefusedError(400, fault.code, fault.message, param="language")
         case ResponseFailedError():
             if fault.kind == "invalid_request_error":
-                return RefusedError(400, fault.code, fault.message, param="input")
+                return RefusedError(400, fault.code, fault.message, param=fault.param or "input")
     status = STATUS.get(fault.code, 503 if fault.retry_after_s else 500)
     return RefusedError(status, fault.code, fault.message, retry_after_s=fault.retry_after_s)

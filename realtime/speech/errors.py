@@ -14,6 +14,7 @@ class ResponseFailedError(Exception):
         message: what happened.
         retry_after_s: set when the engine has no room.
         kind: whose fault it is.
+        param: the option at fault, if it is one.
     """
 
     def __init__(
@@ -23,8 +24,10 @@ class ResponseFailedError(Exception):
         retry_after_s: float | None = None,
         *,
         kind: ErrorType = "server_error",
+        param: str | None = None,
     ) -> None:
         super().__init__(message)
+        self.param = param
         self.kind = kind
         self.code = code
         self.message = message

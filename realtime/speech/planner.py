@@ -109,8 +109,7 @@ class Planner:
         except PlanError as error:
             if error.code == EMPTY_TEXT:
                 return None
-            fault = ResponseFailedError(error.code, error.message, kind="invalid_request_error")
-            raise fault from None
+            raise self._failure_of(error) from None
         except SpecError as error:
             # A model took an option's value as it came, and it is no setting of the sampler.
             raise ResponseFailedError(INVALID, str(error), kind="invalid_request_error") from None
@@ -119,3 +118,10 @@ class Planner:
         except Exception as error:
             logger.exception("a model's planning failed")
             raise ResponseFailedError("model_error", f"planning failed: {error}") from error
+
+    def _failure_of(self, error: PlanError) -> ResponseFailedError:
+        names = {option.name for option in self._bridge.spec.options}
+        param = f"options.{error.param}" if error.param in names else None
+        return ResponseFailedError(
+            error.code, error.message, kind="invalid_request_error", param=param
+        )

@@ -28,15 +28,23 @@ PATIENCE_S = 60.0
 TEXT = "Hello there, how do you do?"
 
 
-def recording(name: str, pitch_hz: float) -> str:
-    """A file in base64: a hum of two seconds."""
+def recording(name: str, pitch_hz: float, n_times: int = 1) -> str:
+    """A file in base64: a hum of two seconds, so many times."""
     at_s = np.arange(2 * RATE_HZ) / RATE_HZ
     hum = np.sign(np.sin(2 * np.pi * pitch_hz * at_s)) * np.linspace(0.1, 0.4, len(at_s))
     writer = ContainerWriter(CONTAINERS[name], RATE_HZ, RATE_HZ)
-    return base64.b64encode(writer.push(hum.astype(np.float32)) + writer.finish()).decode()
+    pcm = np.tile(hum.astype(np.float32), n_times)
+    return base64.b64encode(writer.push(pcm) + writer.finish()).decode()
 
 
 LOW, HIGH = recording("flac", 90.0), recording("opus", 230.0)
+NO_VOICES = (
+    ("", "empty_file"),
+    ("no base64!", "invalid_audio"),
+    ("UklGRg==", "invalid_audio"),
+    (recording("wav", 0.0), "empty_audio"),
+    (recording("opus", 90.0, n_times=16), "audio_too_long"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +111,12 @@ def test_what_is_no_voice_is_named(url):
     with pytest.raises(RefusedError) as caught:
         speak(url)
     assert caught.value.code == "missing_audio"
-    for content, code in (("no base64!", "invalid_audio"), ("UklGRg==", "invalid_audio")):
+    for content, code in NO_VOICES:
         answer = post(url, reference_audio=content)
         assert answer.status_code == 400
-        assert answer.json()["error"]["code"] == code
+        error = answer.json()["error"]
+        assert (error["code"], error["param"]) == (code, "options.reference_audio")
+        with pytest.raises(RefusedError) as caught:
+            speak(url, reference_audio=content)
+        assert caught.value.code == code
+    assert speak(url, reference_audio=LOW)[1].response.status == "incomplete", "others are served"

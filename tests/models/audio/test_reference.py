@@ -15,6 +15,7 @@ from models.audio.reference import Reference, read_reference, reference_words
 from models.errors import PlanError
 from models.spec import PlanRequest
 from realtime.audio.containers import CONTAINERS, ContainerWriter
+from tests.models.audio.test_recordings import wave_file
 
 RATE_HZ = 24_000
 
@@ -41,6 +42,11 @@ def stereo(pcm: np.ndarray, rate_hz: int) -> bytes:
         file.setframerate(rate_hz)
         file.writeframes(np.repeat((pcm * 32767).astype("<i2"), 2).tobytes())
     return target.getvalue()
+
+
+def float_file(pcm: np.ndarray) -> bytes:
+    """Of samples as they are, whatever they are."""
+    return wave_file(pcm.astype("<f4").tobytes(), rate_hz=RATE_HZ, kind=3, n_bits=32)
 
 
 def told(content: bytes) -> dict[str, str]:
@@ -140,6 +146,9 @@ def test_samples_that_are_no_voice_are_named(pcm, code):
         (file_of("wav", silence(2.0)), "empty_audio"),
         (file_of("flac", voice(0.5)), "audio_too_short"),
         (file_of("flac", voice(31.0)), "audio_too_long"),
+        (file_of("flac", np.tile(voice(1.0), 600)), "audio_too_long"),
+        (float_file(np.full(2 * RATE_HZ, np.nan)), "invalid_audio"),
+        (float_file(np.where(np.arange(2 * RATE_HZ) == RATE_HZ, np.inf, 0.5)), "invalid_audio"),
     ],
 )
 def test_files_that_are_no_voice_are_named(content, code):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from models import registry
 from models.spec import PlanRequest
+from tests.engine.harness import check_giving_way
 from tests.models.pico.harness import decode_chunks, no_feed, roll_out, tiny_model
 
 
@@ -71,3 +73,9 @@ def test_streams_of_a_batch_speak_as_they_do_alone() -> None:
             for a, b in zip(one, other, strict=True):
                 # Matrix products of other sizes round in another order.
                 torch.testing.assert_close(a, b, rtol=0, atol=2e-5)
+
+
+def test_giving_way_and_coming_back_changes_nothing() -> None:
+    model = registry.load("pico")
+    plan = model.plan(PlanRequest(text="The quick brown fox jumps over the lazy dog."))
+    check_giving_way(model, plan, n_frames=40)

@@ -288,12 +288,11 @@ def _renamed(weights: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         if found and not stem:
             layer, _, part = rest.partition(".")
             theirs, _, kind = part.rpartition(".")
-            if theirs not in _LAYER_PARTS:
+            if theirs not in _LAYER_PARTS or kind not in ("weight", "bias"):
                 raise WeightError(f"model.safetensors has a key of no known layout: {key}")
             name = f"backbone.layers.{layer}.{_LAYER_PARTS[theirs]}.{kind}"
-            if theirs == "mlp.fc1":
-                up, gate = tensor.chunk(2)
-                renamed[name] = [gate, up]
+            if theirs == "mlp.fc1" and tensor.dim() == 2:
+                renamed[name] = list(reversed(tensor.chunk(2)))
                 continue
         renamed[name] = [tensor]
     return renamed

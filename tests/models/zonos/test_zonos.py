@@ -106,6 +106,14 @@ def test_what_is_absent_or_unknown_is_named(folder, change, shown):
             r"unfit: backbone\.layers\.0\.mlp\.fc1\.weight is \(2, 48\) and \(2, 48\)",
         ),
         (
+            lambda t: t.update({"backbone.layers.0.mlp.fc1.weight": torch.ones(1, 4, 48)}),
+            r"unfit: backbone\.layers\.0\.mlp\.fc1\.weight is \(1, 4, 48\)",
+        ),
+        (
+            lambda t: t.update({"backbone.layers.0.norm2.weight_g": torch.ones(48)}),
+            r"no known layout: backbone\.layers\.0\.norm2\.weight_g",
+        ),
+        (
             lambda t: t.update({"backbone.norm_f.bias": torch.ones(3)}),
             r"unfit: backbone\.norm_f\.bias",
         ),

@@ -11,6 +11,8 @@ import importlib.util
 import logging
 import os
 import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +23,6 @@ import torch
 from engine.attention.base import PADDING, AttentionBackend, Piece
 from engine.config import AttentionChoice
 from engine.errors import EngineConfigError
-from models.base import Attention
 from models.layers.fused import HALF, HEAD_DIMS
 from models.spec import BackboneSpec
 
@@ -88,17 +89,21 @@ def build(
     """
     if not _cache().exists():
         logger.warning("FlashInfer's kernels are built, once for this machine: it takes minutes")
-    n_rows, heads = 2, spec.n_query_heads + 2 * spec.n_kv_heads
-    rows = torch.zeros((n_rows, heads, spec.head_dim), device=device, dtype=dtype)
-    padding = np.full(n_rows, PADDING)
-    piece = Piece(sequence=PADDING, first_row=0, n_rows=n_rows, n_before=0)
+    n_heads = [spec.n_query_heads, spec.n_kv_heads, spec.n_kv_heads]
+    rows = torch.zeros((2, sum(n_heads), spec.head_dim), device=device, dtype=dtype)
+
+    def attend() -> None:
+        none = np.array([PADDING, PADDING])
+        attention.plan_decode(none, np.zeros_like(none))(0, *torch.split(rows, n_heads, dim=1))
+        piece = Piece(sequence=PADDING, first_row=0, n_rows=len(rows), n_before=0)
+        attention.plan_prefill([piece])(0, *torch.split(rows, n_heads, dim=1))
+
+    uses = (attend, *_uses_of_layers(rows, kernels))
     try:
-        for planned in (
-            attention.plan_decode(padding, np.zeros_like(padding)),
-            attention.plan_prefill([piece]),
-        ):
-            _attend(planned, rows, spec)
-        _use_layers(rows, kernels)
+        # Side by side: each compiles a module of its own, and all together take minutes.
+        with ThreadPoolExecutor(len(uses)) as pool:
+            for done in [pool.submit(torch.inference_mode()(use)) for use in uses]:
+                done.result()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     # What a compiler, a linker or a driver does not like comes in many types.
@@ -106,24 +111,25 @@ def build(
         raise _unbuilt(error) from error
 
 
-def _attend(planned: Attention, rows: torch.Tensor, spec: BackboneSpec) -> None:
-    n_heads = [spec.n_query_heads, spec.n_kv_heads, spec.n_kv_heads]
-    planned(0, *torch.split(rows, n_heads, dim=1))
-
-
-def _use_layers(rows: torch.Tensor, kernels: Any) -> None:  # noqa: ANN401
-    """The kernels of `models.layers`, on rows `(N, heads, head_dim)`."""
+def _uses_of_layers(rows: torch.Tensor, kernels: Any) -> list[Callable[[], object]]:  # noqa: ANN401
+    """Uses of the kernels of `models.layers`, on rows `(N, heads, head_dim)`: one a module."""
     n_rows, _, head_dim = rows.shape
-    flat, weight = rows.flatten(1), rows[0].flatten()
-    kernels.rmsnorm(flat, weight, 1e-6)
-    kernels.rmsnorm(rows, weight[:head_dim], 1e-6)
-    kernels.fused_add_rmsnorm(flat.clone(), flat, weight, 1e-6)
-    kernels.silu_and_mul(flat)
+    flat, weight = rows.flatten(1), torch.zeros_like(rows[0]).flatten()
     positions = torch.zeros(n_rows, dtype=torch.int64, device=rows.device)
     table = torch.zeros((1, head_dim), device=rows.device)
-    kernels.apply_rope_with_cos_sin_cache_inplace(
-        positions, flat[:, :head_dim], flat[:, head_dim:], head_dim, table
-    )
+
+    def norm() -> None:
+        kernels.rmsnorm(flat, weight, 1e-6)
+        kernels.rmsnorm(rows, weight[:head_dim], 1e-6)
+        kernels.fused_add_rmsnorm(flat.clone(), flat.clone(), weight, 1e-6)
+
+    def rotary() -> None:
+        turned = flat.clone()
+        kernels.apply_rope_with_cos_sin_cache_inplace(
+            positions, turned[:, :head_dim], turned[:, head_dim:], head_dim, table
+        )
+
+    return [norm, rotary, lambda: kernels.silu_and_mul(flat)]
 
 
 def _unbuilt(error: Exception) -> EngineConfigError:

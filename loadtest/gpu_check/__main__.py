@@ -55,7 +55,7 @@ def parts_of(*, is_dry: bool) -> tuple[Part, ...]:
             title=f"{name}: steps, then load",
             module="loadtest.gpu_check.serving",
             arguments=(name, *more),
-            budget_s=95.0,
+            budget_s=82.0,
         )
 
     return (
@@ -64,14 +64,14 @@ def parts_of(*, is_dry: bool) -> tuple[Part, ...]:
             title="the GPU; kernels are built",
             module="loadtest.gpu_check.building",
             arguments=more,
-            budget_s=110.0,
+            budget_s=140.0,
         ),
         Part(
             name="families",
             title="graph = eager = CPU",
             module="loadtest.gpu_check.families",
             arguments=more,
-            budget_s=55.0,
+            budget_s=50.0,
         ),
         served("qwen3-tts-1.7b"),
         served("orpheus-3b"),
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _loader(*, is_dry: bool) -> Load:
     rates = RATES[:1] if is_dry else RATES
-    duration_s, warmup_s = (1.5, 0.0) if is_dry else (6.0, 1.5)
+    duration_s, warmup_s = (1.5, 0.0) if is_dry else (5.0, 1.0)
 
     async def load(url: str, tell: Callable[[Facts], None]) -> None:
         target = Target(url=url)

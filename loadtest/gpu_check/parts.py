@@ -7,7 +7,10 @@ however it ends. A part that serves tells its address; then this process makes t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
 import sys
 import tempfile
 import time
@@ -80,6 +83,8 @@ async def run_part(part: Part, budget_s: float, load: Load, show: Show) -> Outco
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
+            # A group of its own: compilers that it has started are ended with it.
+            start_new_session=True,
         )
         try:
             async with asyncio.timeout(budget_s):
@@ -117,14 +122,18 @@ async def _follow(
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.terminate()
+    _signal(process, signal.SIGTERM)
     try:
         async with asyncio.timeout(STOP_S):
             await process.wait()
     except TimeoutError:
-        process.kill()
+        _signal(process, signal.SIGKILL)
         await process.wait()
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _tail(log: IO[bytes]) -> str:

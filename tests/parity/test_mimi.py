@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import MimiConfig
 
 from models.checkpoint import read_config, read_safetensors
+from models.codecs.causal import n_bytes
 from models.codecs.mimi import Mimi, load_mimi
 from models.codecs.mimi_config import mimi_config
 from tests.parity.oracle import ask
@@ -122,3 +124,11 @@ def test_rows_of_a_batch_may_be_at_different_times(model, inputs):
         both.pcm[0], expected[0, 5 * width : 12 * width], atol=TOLERANCE, rtol=0
     )
     torch.testing.assert_close(both.pcm[1], expected[1, : 7 * width], atol=TOLERANCE, rtol=0)
+
+
+def test_a_stream_of_the_published_codec_remembers_8_2_mb(tmp_path):
+    """Its sizes are the defaults of `transformers`."""
+    MimiConfig().save_pretrained(tmp_path)
+    with torch.device("meta"):
+        states = Mimi(mimi_config(read_config(tmp_path / "config.json"))).states
+    assert n_bytes(states) == pytest.approx(8.2e6, abs=5e4)

@@ -41,10 +41,10 @@ class HostResults:
 
 
 class Transfer:
-    """Tensors of 32-bit words on their way to the host.
+    """Tensors on their way to the host, as 32-bit words.
 
     Args:
-        parts: the tensors; they are kept until the copy has been made.
+        parts: float32, whole numbers or marks; they are kept until the copy has been made.
         stream: where they are joined and copied.
         makers: the streams that make them.
     """
@@ -58,7 +58,7 @@ class Transfer:
         self._words: Tensor | None = None
         if parts:
             with stream.queue():
-                joined = torch.cat([part.flatten() for part in parts])
+                joined = torch.cat([_words(part) for part in parts])
                 self._words = stream.to_host(joined)
         self._mark = stream.mark()
 
@@ -79,8 +79,7 @@ def send_back(pending: PendingStep, streams: DeviceStreams) -> list[Transfer]:
     chunks: list[Tensor] = []
     for launch in pending.chunks:
         audio = launch.audio
-        chunks += [audio.n_samples.to(torch.int32), audio.is_finite.to(torch.int32)]
-        chunks.append(audio.pcm.contiguous().view(torch.int32))
+        chunks += [audio.n_samples, audio.is_finite, audio.pcm]
     if streams.codec_copy is streams.copy:
         makers = [streams.lm] if not chunks else [streams.lm, streams.codec]
         return [Transfer(rows + chunks, streams.copy, makers)]
@@ -106,3 +105,9 @@ def read_back(pending: PendingStep, transfers: Sequence[Transfer]) -> HostResult
             for n_samples, is_finite, pcm in zip(marks[0::3], marks[1::3], marks[2::3], strict=True)
         ],
     )
+
+
+def _words(part: Tensor) -> Tensor:
+    """The bits of float32, the values of whole numbers and marks; flat, int32."""
+    is_bits = part.dtype == torch.float32
+    return part.contiguous().view(torch.int32).flatten() if is_bits else part.int().flatten()

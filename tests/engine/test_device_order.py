@@ -6,13 +6,17 @@ import itertools
 from dataclasses import replace
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import device as device_module
 from engine import in_flight as in_flight_module
+from engine.codec_runner import ChunkTensors
 from engine.graphs import Graphs
+from engine.launch import ChunkLaunch, PendingStep, RowLaunch
 from engine.readback import read_back, send_back
 from tests.engine.fake_device import HOST, FakeDevice
-from tests.engine.harness import CONFIG, TEXTS, Engine, load_toy, make_plan
+from tests.engine.harness import CONFIG, TEXTS, Engine, FakeClock, load_toy, make_plan
 from tests.engine.recorded_graphs import record
 
 DECODE_S, DETOKENIZE_S, HOST_S = 0.010, 0.008, 0.002
@@ -207,3 +211,35 @@ def test_chunks_are_detokenized_beside_rows(monkeypatch):
     ]
     assert len(calls) > 3
     assert beside == calls[1:-1]
+
+
+class Streams(TorchDispatchMode):
+    """Names of the streams in which torch puts work; views are no work."""
+
+    def __init__(self, fake: FakeDevice) -> None:
+        super().__init__()
+        self.fake, self.names = fake, set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if not func.is_view:
+            self.names.add(self.fake.current.name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("has_codec_device", [False, True])
+def test_results_are_touched_in_no_stream_that_has_not_waited_for_them(has_codec_device):
+    fake = FakeDevice(FakeClock(), has_codec_device=has_codec_device)
+    pcm = torch.arange(12.0).view(6, 2).T
+    audio = ChunkTensors(
+        pcm=pcm, n_samples=torch.tensor([5, 6]), is_finite=torch.tensor([True, False])
+    )
+    pending = PendingStep(
+        rows=[RowLaunch(groups=(), results=torch.ones(2, 6, dtype=torch.int32))],
+        chunks=[ChunkLaunch(groups=(), works=(), audio=audio)],
+    )
+    with Streams(fake) as seen:
+        transfers = send_back(pending, fake.all())
+    assert seen.names <= {"copy", "codec copy"}
+    (chunk,) = read_back(pending, transfers).chunks
+    assert (chunk.n_samples, chunk.is_finite) == ([5, 6], [True, False])
+    assert chunk.pcm.tolist() == pcm.tolist()

@@ -67,7 +67,8 @@ class _Family:
     `is_in` tells a folder of this family's weights by what its files state, if it can have its
     weights elsewhere than in the package. `wants`: what such a folder holds, in words. `facts`:
     what holds for every folder, where the package has no weights. `reads`: the files, for one that
-    is fetched from the hub. `tried`: what has been run on what.
+    is fetched from the hub. `tried`: what has been run on what. `is_of_cpu`: its layers compute on
+    a CPU alone.
     """
 
     spec: Callable[[Path | None], ModelSpec]
@@ -78,6 +79,7 @@ class _Family:
     wants: str = ""
     facts: Callable[[], FamilyFacts] | None = None
     reads: Callable[[Path], Needs] | None = None
+    is_of_cpu: bool = False
 
 
 def families() -> list[FamilyInfo]:
@@ -117,6 +119,11 @@ def needs(folder: Path) -> Needs:
     if family.reads is None:
         raise WeightError(f"{folder} is of a family that comes with the package: name that")
     return family.reads(folder)
+
+
+def is_of_cpu(name_or_path: str | Path) -> bool:
+    """A model computes on a CPU alone. Raises: as `load`, but for weights."""
+    return _find(name_or_path)[0].is_of_cpu
 
 
 def _find(name_or_path: str | Path) -> tuple[_Family, Path | None]:
@@ -299,6 +306,7 @@ _FAMILIES = {
         tried=TRIED,
         is_in=partial(_holds, SMOLLM_FILE),
         wants=SMOLLM_FILE,
+        is_of_cpu=True,
     ),
     "orpheus": _published(
         "orpheus",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -217,28 +218,30 @@ def _load_loops(
     from engine.loop import EngineLoop
     from engine.memory import budget, telling_what_to_lower
 
-    device = checked_device(placement.device)
-    codec_device = checked_device(placement.detokenizer_device or placement.device)
-    dtype = dtype_of(placement.dtype, device)
     models = []
     for name in names:
         on_load(f"Loading {name}")
+        where = _for(name, placement)
+        device = checked_device(where.device)
+        codec_device = checked_device(where.detokenizer_device or where.device)
+        dtype = dtype_of(where.dtype, device)
         with telling_what_to_lower(f"loading {name}"):
             model, detokenizer = load_on(name, device, dtype), None
             if codec_device != device:
                 # NOTE: the copy holds the LM too, which is not used there.
                 detokenizer = load_on(name, codec_device, dtype)
-            models.append((model, detokenizer))
-    # What all weights leave is shared evenly.
-    config = replace(config, memory_bytes=budget(config, device) // len(models))
+            models.append((model, detokenizer, device, codec_device, dtype))
+    # What all weights leave of a device is shared evenly.
+    n_models = Counter(device for _, _, device, _, _ in models)
+    shares = {device: budget(config, device) // n for device, n in n_models.items()}
     relays, loops = {}, []
-    for loaded, detokenizer in models:
+    for loaded, detokenizer, device, codec_device, dtype in models:
         name = loaded.spec.name
         relay = relays[name] = EventRelay()
         with telling_what_to_lower(f"making room for {name}"):
             loop = EngineLoop(
                 loaded,
-                _sized(config, loaded.spec),
+                _sized(replace(config, memory_bytes=shares[device]), loaded.spec),
                 relay,
                 time.monotonic,
                 device,
@@ -249,6 +252,13 @@ def _load_loops(
             )
         loops.append(loop)
     return relays, loops
+
+
+def _for(name: str, placement: Placement) -> Placement:
+    """Where a model runs: as told, but for one whose layers compute on a CPU alone."""
+    from models import registry
+
+    return HERE if registry.is_of_cpu(name) else placement
 
 
 def _sized(config: EngineConfig, spec: ModelSpec) -> EngineConfig:

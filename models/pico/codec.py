@@ -46,13 +46,22 @@ class Detokenizer(nn.Module):
         super().__init__()
         self.postnet = postnet
         self.vocoder = vocoder
-        self.is_static = is_static
+        self._is_always_static = is_static
         self.frames_per_step = config.latents.frames
         self.step_samples = config.step_samples
         self.flush_frames = -(-vocoder.delay // vocoder.hop)
         self.layout = ContextLayout(
             (*postnet.layout.shapes, (1, config.latents.latent), *vocoder.layout.shapes)
         )
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every shape follows from the inputs' shapes; on a GPU it must."""
+        return self._is_always_static or self.postnet.units.device.type != "cpu"
+
+    @is_static.setter
+    def is_static(self, value: bool) -> None:
+        self._is_always_static = value
 
     def spec(self) -> CodecSpec:
         """The codec's side of the model's spec."""

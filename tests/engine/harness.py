@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
+from torch import Tensor
 
 from engine.config import EngineConfig
 from engine.costs import CostLine, StepCosts
@@ -23,7 +25,7 @@ from engine.types import (
     StreamId,
     TextDelta,
 )
-from models.base import PromptPlan, SpeechModel
+from models.base import Advance, PromptPlan, SpeechModel, TextFeed
 from models.spec import OptionValue, PlanRequest, SamplingParams
 from models.toy.catalogue import TOYS
 
@@ -239,3 +241,15 @@ def check_giving_way(model: SpeechModel, plan: PromptPlan, *, n_frames: int = 24
         # Chunks of other sizes are rounded in another order; another code is another sound.
         np.testing.assert_allclose(engine.pcm(stream_id), alone, rtol=0, atol=1e-4)
     engine.check_is_empty()
+
+
+def let_it_end(
+    monkeypatch: pytest.MonkeyPatch, model: SpeechModel, end: Tensor, n_rows: int
+) -> None:
+    """After so many rows of a stream that is alone, `end` (K,) is what the model draws."""
+    advance, rows = model.advance, itertools.count()
+
+    def ending(state: Tensor, ids: Tensor, feed: TextFeed) -> Advance:
+        return advance(state, end.expand_as(ids) if next(rows) == n_rows else ids, feed)
+
+    monkeypatch.setattr(model, "advance", ending)

@@ -19,7 +19,7 @@ from models.orpheus.config import N_SLOTS, SLOT_ORDER
 from models.orpheus.model import OrpheusModel
 from models.registry import load
 from models.spec import PlanRequest
-from tests.engine.harness import Engine, check_giving_way, greedy
+from tests.engine.harness import Engine, check_giving_way, greedy, let_it_end
 from tests.models.orpheus.tiny import make_checkpoint
 from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
@@ -117,6 +117,21 @@ def test_prompts_in_pieces_change_nothing(model, plans, reference):
 
 def test_giving_way_and_coming_back_changes_nothing(model, plans):
     check_giving_way(model, plans[0])
+
+
+@pytest.mark.parametrize("n_rows", [0, 6, 7, 8, 28, 37, 63])
+def test_an_end_of_the_model_s_own_leaves_all_whole_frames(
+    model, plans, reference, monkeypatch, n_rows
+):
+    let_it_end(monkeypatch, model, torch.tensor([model.config.ids.speech_end]), n_rows)
+    engine = Engine(model, CONFIG)
+    (got,) = engine.speak(plans[:1], seeds=[0])
+    n_frames = n_rows // N_SLOTS
+    assert len(got) == n_frames * model.spec.frame.samples_per_frame
+    if n_frames:
+        expected = pcm_of(model, reference["rows0"][: n_frames * N_SLOTS])
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
+    engine.check_is_empty()
 
 
 @pytest.mark.parametrize("n_streams", range(1, 10))

@@ -17,7 +17,7 @@ from models.base import PromptPlan
 from models.qwen3_tts.model import QwenTtsModel, load
 from models.qwen3_tts.prompt import INSTRUCTED
 from models.spec import PlanRequest
-from tests.engine.harness import Engine, check_giving_way, greedy
+from tests.engine.harness import Engine, check_giving_way, greedy, let_it_end
 from tests.models.qwen3_tts.tiny import make_checkpoint
 from tests.parity.oracle import ask
 from tests.parity.test_mimi import stream
@@ -106,6 +106,19 @@ def test_prompts_in_pieces_change_nothing(model, plans, reference):
 
 def test_giving_way_and_coming_back_changes_nothing(model, plans):
     check_giving_way(model, plans[0])
+
+
+@pytest.mark.parametrize("n_frames", [2, 3, 5, 8, 31])
+def test_an_end_of_the_model_s_own_leaves_all_frames(
+    model, plans, reference, monkeypatch, n_frames
+):
+    end = torch.full((model.spec.n_columns,), model.config.marks.eos)
+    let_it_end(monkeypatch, model, end, n_frames)
+    engine = Engine(model, CONFIG)
+    got = engine.speak(plans[:1], seeds=[0])
+    assert len(got[0]) == n_frames * model.spec.frame.samples_per_frame
+    check(model, reference, got, n_frames)
+    engine.check_is_empty()
 
 
 @pytest.mark.parametrize("n_streams", range(1, 10))

@@ -8,6 +8,7 @@ identical. PCM: 2e-5, as in `test_dac`.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,6 +144,26 @@ def test_prompts_in_pieces_change_nothing(model, plans, reference):
 
 def test_giving_way_and_coming_back_changes_nothing(model, plans):
     check_giving_way(model, plans[0])
+
+
+@pytest.mark.parametrize("n_frames", [1, 2, 8, 9, 31])
+def test_an_end_of_the_model_s_own_completes_the_frames_under_way(
+    model, plans, monkeypatch, n_frames
+):
+    draw, rows = model.constrain, itertools.count()
+
+    def constrain(state, logits, feed):
+        first, *others = draw(state, logits, feed)
+        if next(rows) == n_frames:
+            first = first.index_fill(1, torch.tensor([model.config.eos]), 1e9)
+        return [first, *others]
+
+    monkeypatch.setattr(model, "constrain", constrain)
+    engine = Engine(model, CONFIG)
+    got = engine.speak(plans[:1], seeds=[0])
+    assert len(got[0]) == n_frames * model.spec.frame.samples_per_frame
+    assert np.abs(got[0]).max() > 0.01
+    engine.check_is_empty()
 
 
 @pytest.mark.parametrize("n_streams", range(1, 10))

@@ -95,7 +95,7 @@ class DeviceSide:
         )
         self._models = (model,) if detokenizer is None else (model, detokenizer)
         self.streams = make_streams(device, codec_device, clock)
-        with self.streams.lm.queue():
+        with self.streams.queue():
             # Graphs of one memory pool run one after another, so each stream has its own.
             self._graphs = make_graphs(config.graphs, device)
             self._codec_graphs = make_graphs(config.graphs, codec_device)
@@ -119,6 +119,10 @@ class DeviceSide:
         )
         self.launcher = Launcher(self.runner, self.codec, n_slots, self.streams)
         self.in_flight = InFlight(self.streams, is_overlapped=is_overlapped)
+        # Whatever stream has filled it: what was made here is there for all of them.
+        for one in {device, codec_device}:
+            if one.type == "cuda":
+                torch.cuda.synchronize(one)
 
     def capture(self) -> None:
         """Record all calls that will be replayed; at start, while no stream is there."""

@@ -5,7 +5,8 @@ that the other waits for. What runs where, and the waits that make it right:
 
 - `lm`: prompts, rows, and everything that touches a slot (opening it, its text, its pages).
 - `codec`: detokenizer calls, beside the rows of their step. They read frames that the host has
-  counted, of rows whose results it has seen, and the state of their own slots: no wait is needed.
+  counted, of rows whose results it has seen, and the state of their own slots: no wait is needed,
+  but for a stream that comes back with frames from before (`settle`).
 - `frames`: where frames are gathered for `codec`, and leave from if its device is another; else it
   is `codec` itself.
 - `copy` (and `codec_copy` on the detokenizer's device): results on their way to the host, after
@@ -21,8 +22,8 @@ On a CPU work is done when its call returns: there is one queue, and nothing to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -85,6 +86,19 @@ class DeviceStreams:
         """Each stream once."""
         streams = (self.lm, self.frames, self.codec, self.copy, self.codec_copy, self.prompt)
         return tuple(dict.fromkeys(streams))
+
+    @contextmanager
+    def queue(self) -> Iterator[None]:
+        """Let torch put work in `lm`, and in `codec` what is on a device of the detokenizer's own.
+
+        Torch has a current stream for each device: on one device the inner one stands.
+        """
+        with self.codec.queue(), self.lm.queue():
+            yield
+
+    def settle(self) -> None:
+        """Let chunks that are launched from now on find what was written into slots before."""
+        self.frames.wait(self.lm.mark())
 
 
 def make_streams(device: torch.device, codec_device: torch.device, clock: Clock) -> DeviceStreams:

@@ -124,7 +124,7 @@ class EngineLoop:
 
     def warm_up(self) -> None:
         """Run every shape once, measure what it costs, then be ready."""
-        queue = self._device.streams.lm.queue()
+        queue = self._device.streams.queue()
         with torch.inference_mode(), telling_what_to_lower("warming up"), queue:
             warm_up(self._device, self.costs, self._config, self._clock)
         self._trace.begin(self._device.streams.all)
@@ -155,7 +155,7 @@ class EngineLoop:
         Returns:
             Seconds after which a step is wanted although no command came; None if never.
         """
-        with self._device.streams.lm.queue():
+        with self._device.streams.queue():
             return self._step(stands_back=stands_back)
 
     def _step(self, *, stands_back: bool) -> float | None:
@@ -291,7 +291,9 @@ class EngineLoop:
             self._tell_failure(stream_id, error.code, error.message)
             return
         self._active[stream_id] = group
-        if not is_back:
+        if is_back:
+            self._device.streams.settle()
+        else:
             self._events.append(StreamAdmitted(stream_id=stream_id))
         has_new_text = bool(group.new_text) or group.is_text_final != group.plan.is_text_final
         if has_new_text or group.stream.is_starved:
@@ -315,9 +317,8 @@ class EngineLoop:
         codec = self._limits.codec
         done = [g for g in self._active.values() if chunks.is_delivered(g.stream, codec)]
         for group in done:
-            if group.stream.is_in_flight:
-                continue
-            self._finish(group, group.stream.finish_reason or "stop")
+            if not group.stream.is_in_flight:
+                self._finish(group, group.stream.finish_reason or "stop")
 
     def _finish(self, group: StreamGroup, reason: FinishReason) -> None:
         stream = group.stream

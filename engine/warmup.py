@@ -55,7 +55,8 @@ def warm_up(device: DeviceSide, costs: StepCosts, config: EngineConfig, clock: C
             for size in spec.codec.chunk_frames:
                 slots = [stream.slot for stream in streams[:n_streams]]
                 works = [_dummy_work(spec.codec, size)] * n_streams
-                seconds = _timed(partial(codec.decode, slots, works), runner, clock)
+                with device.streams.codec.queue():
+                    seconds = _timed(partial(codec.decode, slots, works), runner, clock)
                 chunk.append((costs.chunk_units(n_streams, size), seconds))
         costs.chunk.calibrate(chunk)
     runner.scrub([DUMMY_PAGE])

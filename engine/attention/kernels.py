@@ -100,6 +100,9 @@ def build(
 
     uses = (attend, *_uses_of_layers(rows, kernels))
     try:
+        if device.type == "cuda":
+            # The threads have a stream of their own, which waits for nothing: not for these zeros.
+            torch.cuda.synchronize(device)
         # Side by side: each compiles a module of its own, and all together take minutes.
         with ThreadPoolExecutor(len(uses)) as pool:
             for done in [pool.submit(torch.inference_mode()(use)) for use in uses]:

@@ -12,13 +12,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engine import device as device_module
 from engine import in_flight as in_flight_module
 from engine.codec_runner import ChunkTensors
+from engine.config import EngineConfig
 from engine.graphs import Graphs
 from engine.launch import ChunkLaunch, PendingStep, RowLaunch
 from engine.readback import read_back, send_back
+from engine.types import StreamFinished
 from tests.engine.fake_device import HOST, FakeDevice
-from tests.engine.harness import CONFIG, TEXTS, Engine, FakeClock, load_toy, make_plan
+from tests.engine.harness import CONFIG, ONE_SLOT, TEXTS, Engine, FakeClock, load_toy, make_plan
 from tests.engine.recorded_graphs import record
 
+CONFIG_OF_TWO = replace(CONFIG, max_streams=2)
 DECODE_S, DETOKENIZE_S, HOST_S = 0.010, 0.008, 0.002
 
 
@@ -31,6 +34,7 @@ class Watched:
         *,
         overlap: str = "on",
         has_codec_device: bool = False,
+        config: EngineConfig = CONFIG_OF_TWO,
     ) -> None:
         def make_streams(device, codec_device, clock):
             self.fake = FakeDevice(clock, has_codec_device=has_codec_device)
@@ -41,7 +45,7 @@ class Watched:
         model = load_toy("toy-depth")
         model.spec = replace(model.spec, backbone=replace(model.spec.backbone, max_positions=256))
         self.overlap = overlap
-        self.engine = Engine(model, replace(CONFIG, max_streams=2, overlap=overlap))
+        self.engine = Engine(model, replace(config, overlap=overlap))
         self.engine.loop.warm_up()
         self.model = model
         self.results: dict[int, list] = {}
@@ -176,6 +180,52 @@ def test_memory_that_is_given_away_under_a_launched_step_is_a_race(monkeypatch):
 
     loop._release = release
     assert watched.speak().races
+
+
+@pytest.mark.parametrize("has_codec_device", [False, True])
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_chunks_of_a_stream_that_came_back_follow_what_was_put_back(
+    monkeypatch, has_codec_device, is_needed
+):
+    config = replace(ONE_SLOT, max_streams=1, patience_s=0.0)
+    watched = Watched(monkeypatch, has_codec_device=has_codec_device, config=config)
+    fake, engine, runner = watched.fake, watched.engine, watched.engine.loop._device.runner
+    if not is_needed:
+        fake.ignored.add(("frames" if has_codec_device else "codec", "lm"))
+    put_back = runner.put_back
+
+    def watched_put_back(slot, kept):
+        put_back(slot, kept)
+        fake.use("put back", writes=[("row", slot, n) for n in range(256)])
+
+    runner.put_back = watched_put_back
+    stalled = engine.open(make_plan(watched.model, "x", frames=9))
+    engine.step()
+    stream = engine.loop._active[stalled].stream
+    while not stream.is_generation_done:
+        engine.step()
+    engine.pause(stalled, is_paused=True)
+    other = engine.open(make_plan(watched.model, "x", frames=3))
+    engine.run(until=lambda: any(isinstance(e, StreamFinished) for e in engine.of(other)))
+    assert engine.loop.metrics.n_gave_way == 1
+    engine.pause(stalled, is_paused=False)
+    engine.run()
+    assert not fake.races if is_needed else fake.races
+
+
+def test_calls_that_are_measured_run_where_they_will_run(monkeypatch):
+    watched = Watched(monkeypatch)
+    engine = Engine(watched.model, CONFIG)
+    device, names = engine.loop._device, set()
+    step = device.codec._step
+
+    def watched_step(frames, index):
+        names.add(watched.fake.current.name)
+        return step(frames, index)
+
+    device.codec._step = watched_step
+    engine.loop.warm_up()
+    assert names == {"codec"}
 
 
 # Overlap, on the clock of the device.

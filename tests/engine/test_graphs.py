@@ -162,6 +162,21 @@ def test_a_step_that_reads_on_the_host_is_refused_at_start(graphs):
         engine.loop.warm_up()
 
 
+def test_a_second_warm_up_records_nothing(monkeypatch):
+    recorded = []
+
+    def counted(call):
+        recorded.append(call)
+        return record(call)
+
+    monkeypatch.setattr(device_module, "make_graphs", lambda *_: Graphs(counted))
+    engine = Engine(load_toy("toy-tone"))
+    engine.loop.warm_up()
+    n_once = len(recorded)
+    engine.loop.warm_up()
+    assert len(recorded) == n_once > 0
+
+
 def test_batches_are_padded_to_few_sizes():
     assert bucket_sizes(1) == (1,)
     assert bucket_sizes(8) == (1, 2, 4, 8)

@@ -133,7 +133,7 @@ class Runner:
         if batch.embeds is not None and batch.embed_mask is not None:
             mask = self._upload(self._filled(batch.embed_mask)).unsqueeze(1)
             embeds = torch.nn.functional.pad(batch.embeds, (0, 0, 0, len(x) - len(batch.ids)))
-            x = torch.where(mask, embeds.to(x), x)
+            x = torch.where(mask, self._send(embeds).to(x.dtype), x)
         attention = self._attention.plan_prefill(batch.pieces)
         hidden = model.backbone(x, positions, attention)
         if batch.finished is None:
@@ -190,4 +190,11 @@ class Runner:
         return np.pad(rows, [(0, n_free), *[(0, 0)] * (rows.ndim - 1)])
 
     def _upload(self, rows: HostRows) -> Tensor:
-        return torch.from_numpy(rows).to(self._device, non_blocking=True)
+        return self._send(torch.from_numpy(rows))
+
+    def _send(self, rows: Tensor) -> Tensor:
+        """To the device, without a wait for what is under way there."""
+        if self._device.type == "cuda" and not rows.is_cuda:
+            # Pinned memory is not given away again before the copy is through.
+            rows = rows.pin_memory()
+        return rows.to(self._device, non_blocking=True)

@@ -110,7 +110,7 @@ class Sampler:
         self._n_sorted[slot] = needed.n_sorted
         self._n_recent[slot] = needed.n_recent
         self._has[slot] = (needed.has_chance, needed.has_min_p)
-        self._settings[slot] = torch.from_numpy(settings).to(self._device)
+        self._settings[slot] = torch.from_numpy(settings).to(self._device, non_blocking=True)
         self._seeds[slot] = _mixed_seed(seed)
         self._n_drawn[slot] = 0
         self._ring[slot] = -1

@@ -70,12 +70,15 @@ class SlotState:
         }
 
     def open_slot(self, slot: int, plan: PromptPlan) -> None:
-        """Give `slot` to a stream: forget the last one's values, take the plan's."""
+        """Give `slot` to a stream: forget the last one's values, take the plan's.
+
+        Nothing is waited for: CUDA has read pageable memory by the time that a copy returns.
+        """
         guidance = self._spec.guidance
         self.rows[slot] = 0
         self.drawn[slot] = 0
         self.is_held[slot] = False
-        self.state[slot] = plan.state.to(self._device)
+        self.state[slot] = plan.state.to(self._device, non_blocking=True)
         self.n_frames[slot] = 0
         if guidance is not None:
             scale = guidance.scale if plan.guidance_scale is None else plan.guidance_scale
@@ -84,12 +87,12 @@ class SlotState:
             n_text = 0 if plan.text_ids is None else len(plan.text_ids)
             self.text[slot] = 0
             if plan.text_ids is not None:
-                self.text[slot, :n_text] = plan.text_ids.to(self._device)
+                self.text[slot, :n_text] = plan.text_ids.to(self._device, non_blocking=True)
             self.n_text[slot] = n_text
             self.is_text_final[slot] = plan.is_text_final
         for name, tensor in self.codec.items():
             seed = plan.codec_state.get(name)
-            tensor[slot] = 0 if seed is None else seed.to(tensor.device)
+            tensor[slot] = 0 if seed is None else seed.to(tensor.device, non_blocking=True)
 
     @property
     def n_bytes(self) -> int:
@@ -108,7 +111,7 @@ class SlotState:
     def append_text(self, slot: int, n_before: int, ids: Tensor, *, is_final: bool) -> None:
         """Add streamed text `ids` (n,) after the `n_before` that the slot holds."""
         n_after = n_before + len(ids)
-        self.text[slot, n_before:n_after] = ids.to(self._device)
+        self.text[slot, n_before:n_after] = ids.to(self._device, non_blocking=True)
         self.n_text[slot] = n_after
         self.is_text_final[slot] = is_final
 

@@ -5,8 +5,9 @@ step there and sends them up from pinned memory; nothing is read back and nothin
 the copies of an earlier plan. Engine thread.
 
 Decode runs on tensor cores whatever the group size: that is the kernel of prefill, so that one
-module is built for a head size and not two, any number of query heads a KV head is known to it, and
-a row's result does not depend on its neighbours.
+module is built for a head size and not two, and any number of query heads a KV head is known to it.
+How a long row is cut among the processors of the card follows from all lengths of the batch, so the
+last bits of a row's result may depend on its neighbours.
 
 Source: FlashInfer 0.7.4, `flashinfer.decode`, `flashinfer.prefill`, `flashinfer.page`.
 """

@@ -117,7 +117,8 @@ def cuda_recorder(device: torch.device) -> Recorder:
     device stream has a recorder, and a pool, of its own.
     """
     pool = torch.cuda.graph_pool_handle()
-    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
+    # Kernels keep the priority of the stream in which they were captured: before those of prompts.
+    side = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]  # torch's
 
     def record(call: Call) -> Call:
         graph = torch.cuda.CUDAGraph()

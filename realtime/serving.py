@@ -60,6 +60,13 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8765,
     threads: Annotated[int, typer.Option(min=1, help="torch threads of the engine.")] = 1,
     max_streams: Annotated[int, typer.Option(min=1, help="Streams that speak at once.")] = 16,
+    queue_s: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Longest wait for a place among them; then a stream is refused with a hint.",
+        ),
+    ] = 10.0,
     memory_fraction: Annotated[
         float | None,
         typer.Option(
@@ -229,6 +236,7 @@ def serve(
         max_streams=max_streams,
         policy=policy,
         max_queue=64,
+        queue_timeout_s=queue_s,
         memory_fraction=memory_fraction,
         attention=attention,
         graphs="compile" if compile_steps else "auto" if graphs else "off",

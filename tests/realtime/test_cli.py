@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from engine.config import EngineConfig
 from engine.errors import EngineConfigError
 from engine.thread import EngineThread
 from models.errors import WeightError
@@ -76,6 +77,7 @@ def test_help_teaches_by_example():
         ["talk", "--json"],
         ["serve", "--policy", "fair"],
         ["serve", "--threads", "0"],
+        ["serve", "--queue-s", "-1"],
         ["sing"],
     ],
 )
@@ -200,6 +202,24 @@ def test_serve_hands_on_who_may_come_in(monkeypatch, tmp_path):
     assert (access.trusts_proxy, access.is_insecure) == (True, False)
     assert (access.max_open_per_key, access.max_open_per_address) == (3, 2)
     assert (config.max_sessions, config.idle_timeout_s, config.max_session_s) == (9, 30.0, 600.0)
+
+
+def test_serve_hands_on_how_many_speak_and_how_long_others_wait(monkeypatch):
+    """From the command line to the settings of the engine."""
+    seen = []
+
+    @contextmanager
+    def engines(_, config, *__, **___):
+        seen.append(config)
+        yield SimpleNamespace(app=lambda _: None)
+
+    monkeypatch.setattr(serving, "running_engines", engines)
+    monkeypatch.setattr("realtime.server.run", lambda *_, **__: None)
+    for args in (["--max-streams", "5", "--queue-s", "0.25"], []):
+        assert invoke("serve", "--port", "0", *args).exit_code == 0
+    told, usual = seen
+    assert (told.max_streams, told.queue_timeout_s) == (5, 0.25)
+    assert usual.queue_timeout_s == EngineConfig().queue_timeout_s
 
 
 def test_the_version_and_the_short_help():

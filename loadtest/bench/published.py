@@ -22,6 +22,7 @@ from torch import Tensor
 
 from loadtest.bench.published_espnet import make_bagpiper, make_opuslm
 from loadtest.bench.random_weights import draw, random_model, save_tokenizer
+from loadtest.gpu_check.sizes import LLAMA_3B, QWEN_CODEC, SNAC_24KHZ
 
 LAYERS: Final = {
     "orpheus": (4, 28),
@@ -32,54 +33,13 @@ LAYERS: Final = {
     "bagpiper": (2, 36),
 }
 """Layers here, and in the published checkpoint."""
-ROPE: Final = {
-    "rope_type": "llama3",
-    "rope_theta": 500_000.0,
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
-SNAC: Final = {
-    "sampling_rate": 24_000,
-    "encoder_dim": 48,
-    "encoder_rates": [2, 4, 8, 8],
-    "decoder_dim": 1024,
-    "decoder_rates": [8, 8, 4, 2],
-    "attn_window_size": None,
-    "codebook_size": 4096,
-    "codebook_dim": 8,
-    "vq_strides": [4, 2, 1],
-    "noise": True,
-    "depthwise": True,
-}
-QWEN_CODEC: Final = {
+ROPE: Final = {**LLAMA_3B["rope_scaling"], "rope_theta": LLAMA_3B["rope_theta"]}
+SPEECH_TOKENIZER: Final = {
+    **QWEN_CODEC,
     "model_type": "qwen3_tts_tokenizer_12hz",
     "input_sample_rate": 24_000,
-    "output_sample_rate": 24_000,
     "encoder_valid_num_quantizers": 16,
-    "decode_upsample_rate": 1920,
     "encode_downsample_rate": 1920,
-    "decoder_config": {
-        "attention_bias": False,
-        "codebook_dim": 512,
-        "codebook_size": 2048,
-        "decoder_dim": 1536,
-        "head_dim": 64,
-        "hidden_act": "silu",
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "latent_dim": 1024,
-        "num_attention_heads": 16,
-        "num_hidden_layers": 8,
-        "num_key_value_heads": 16,
-        "num_quantizers": 16,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10_000,
-        "sliding_window": 72,
-        "upsample_rates": [8, 5, 4, 3],
-        "upsampling_ratios": [2, 2],
-    },
     # Not read here: as small as it can be.
     "encoder_config": {"num_hidden_layers": 1},
 }
@@ -111,8 +71,8 @@ def make_orpheus(folder: Path, n_layers: int) -> None:
     model.save_pretrained(folder)
     codec = folder / "snac_24khz"
     codec.mkdir()
-    (codec / "config.json").write_text(json.dumps(SNAC))
-    torch.save(snac.SNAC(**SNAC).state_dict(), codec / "pytorch_model.bin")
+    (codec / "config.json").write_text(json.dumps(SNAC_24KHZ))
+    torch.save(snac.SNAC(**SNAC_24KHZ).state_dict(), codec / "pytorch_model.bin")
 
 
 def make_csm(folder: Path, n_layers: int) -> None:
@@ -173,8 +133,8 @@ def make_qwen3_tts(folder: Path, n_layers: int) -> None:
     _save(made.state_dict(), folder)
     codec = folder / "speech_tokenizer"
     codec.mkdir()
-    (codec / "config.json").write_text(json.dumps(QWEN_CODEC))
-    shape = codec_config.Qwen3TTSTokenizerV2Config(**QWEN_CODEC)
+    (codec / "config.json").write_text(json.dumps(SPEECH_TOKENIZER))
+    shape = codec_config.Qwen3TTSTokenizerV2Config(**SPEECH_TOKENIZER)
     _save(random_model(lambda: codec_model.Qwen3TTSTokenizerV2Model(shape)).state_dict(), codec)
 
 

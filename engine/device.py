@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -22,6 +23,7 @@ from models.base import SpeechModel
 from models.layers.linear import pack
 from models.layers.transformer import cast_decoders
 
+CPU: Final = torch.device("cpu")
 DTYPES: Final = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -48,13 +50,15 @@ def dtype_of(choice: DtypeChoice, device: torch.device) -> torch.dtype:
     return DTYPES[choice]
 
 
-def load_on(name: str, device: torch.device, dtype: torch.dtype) -> SpeechModel:
+def load_on(
+    name: str | Path, device: torch.device = CPU, dtype: torch.dtype = torch.float32
+) -> SpeechModel:
     """Load a model with its decoders in `dtype`: laid out for the CPU, or moved to the device.
 
     Raises:
         ModelError: there is none, or its weights cannot be read.
     """
-    model = registry.load(name, is_packed=False)
+    model = registry.load(name)
     if not isinstance(model, nn.Module):
         return model
     cast_decoders(model, dtype)

@@ -20,10 +20,10 @@ import numpy as np
 
 from engine.config import EngineConfig
 from engine.costs import CostLine, Sample, StepCosts
+from engine.device import load_on
 from engine.loop import EngineLoop
 from engine.types import EngineEvent, OpenStream, StreamFinished, StreamId
 from loadtest.traffic.texts import texts
-from models import registry
 from models.errors import ModelError
 from models.spec import ModelSpec, PlanRequest
 
@@ -76,7 +76,7 @@ def measure(name: str, max_streams: int, tick: Tick) -> Measured:
         UnmeasurableError: no such model, its weights are missing, or it does not speak.
     """
     try:
-        model = registry.load(name)
+        model = load_on(name)
     except ModelError as error:
         raise UnmeasurableError(str(error)) from error
     if "speak" not in model.spec.tasks:

@@ -93,24 +93,15 @@ def read_spec(name_or_path: str | Path) -> ModelSpec:
     return family.spec(folder)
 
 
-def load(name_or_path: str | Path, *, is_packed: bool = True) -> SpeechModel:
+def load(name_or_path: str | Path) -> SpeechModel:
     """Load a model on the CPU: a family by name, or a folder of weights.
-
-    Args:
-        name_or_path: of it.
-        is_packed: lay its weights out for the CPU; the model can then not be moved or cast.
 
     Raises:
         UnknownModelError: no family has exactly this name, and there is no such folder.
         WeightError: the weights are missing or damaged, or the folder is of no known family.
     """
-    from models.layers.linear import pack
-
     family, folder = _find(name_or_path)
-    model = family.load(folder)
-    if is_packed:
-        pack(model)
-    return model
+    return family.load(folder)
 
 
 def needs(folder: Path) -> Needs:

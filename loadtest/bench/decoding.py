@@ -27,10 +27,10 @@ import torch
 from torch import Tensor
 
 from engine.config import EngineConfig
+from engine.device import load_on
 from engine.loop import EngineLoop
 from engine.types import AbortStream, EngineEvent, OpenStream, StreamId
 from loadtest.bench.references import REFERENCES
-from models import registry
 from models.base import Advance, Decoded, SpeechModel, TextFeed
 from models.codecs.causal import DTYPES
 from models.spec import ModelSpec, PlanRequest
@@ -224,7 +224,7 @@ def detokenizer_ms(model: SpeechModel) -> float:
 
 def measure(family: str, folder: Path, tick: Callable[[], None]) -> Row:
     """The figures of a family; `tick` is called `n_ticks(family)` times."""
-    model = registry.load(folder)
+    model = load_on(folder)
     spec = model.spec
     row: Row = {
         "frame_ms": 1000 * spec.frame.frame_s,

@@ -46,7 +46,7 @@ def model(request, tmp_path_factory) -> SpeechModel:
     name = request.param
     if name in FAMILIES:
         name = str(FAMILIES[name](tmp_path_factory.mktemp("model")))
-    return registry.load(name, is_packed=False).to(THERE)
+    return registry.load(name).to(THERE)
 
 
 @torch.inference_mode()

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from engine import device as device_module
+from engine.device import load_on
 from engine.graphs import Graphs
-from models import registry
 from models.spec import PlanRequest
 from tests.engine.harness import CONFIG, Engine
 from tests.engine.recorded_graphs import record
@@ -41,7 +41,7 @@ def test_recorded_and_overlapped_steps_say_what_plain_steps_say(name, tmp_path, 
         "make_graphs",
         lambda choice, device: None if choice == "off" else Graphs(record),
     )
-    model = registry.load(str(FAMILIES[name](tmp_path)))
+    model = load_on(FAMILIES[name](tmp_path))
     plan = model.plan(PlanRequest(text="hello there", seed=1, max_seconds=0.2))
     config = replace(CONFIG, max_streams=1)
     (expected,) = Engine(model, replace(config, graphs="off")).speak([plan], seeds=[1])

@@ -15,7 +15,7 @@ def test_a_model_of_cpus_stays_there_when_the_others_go_to_a_gpu():
 
 
 def test_shapes_of_pico_follow_from_shapes_where_steps_are_recorded():
-    detokenizer = registry.load("pico", is_packed=False).detokenizer
+    detokenizer = registry.load("pico").detokenizer
     assert not detokenizer.is_static
     # Any device that is not the CPU stands for a GPU.
     assert copy.deepcopy(detokenizer).to("meta").is_static

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.applications import Starlette
 
@@ -30,9 +30,12 @@ from realtime.terminal.display import progress_bar
 from realtime.terminal.fetching import FetchDisplay
 
 if TYPE_CHECKING:
+    import torch
+
     from engine.loop import EngineLoop
     from engine.thread import EngineThread
     from engine.trace import TraceFile
+    from models.base import SpeechModel
     from realtime.agent.assemble import AgentConfig
     from realtime.conversation.conversing import Conversing
     from realtime.gateway import Gateway
@@ -207,6 +210,16 @@ def _open_trace(path: Path | None) -> TraceFile | None:
         raise ConfigError(f"--trace: {path} cannot be written: {error.strerror}") from error
 
 
+class _Placed(NamedTuple):
+    """A loaded model, and where it runs."""
+
+    model: SpeechModel
+    detokenizer: SpeechModel | None
+    device: torch.device
+    codec_device: torch.device
+    dtype: torch.dtype
+
+
 def _load_loops(
     names: Sequence[str],
     config: EngineConfig,
@@ -218,7 +231,7 @@ def _load_loops(
     from engine.loop import EngineLoop
     from engine.memory import budget, telling_what_to_lower
 
-    models = []
+    placed: list[_Placed] = []
     for name in names:
         on_load(f"Loading {name}")
         where = _for(name, placement)
@@ -230,24 +243,25 @@ def _load_loops(
             if codec_device != device:
                 # NOTE: the copy holds the LM too, which is not used there.
                 detokenizer = load_on(name, codec_device, dtype)
-            models.append((model, detokenizer, device, codec_device, dtype))
+        placed.append(_Placed(model, detokenizer, device, codec_device, dtype))
     # What all weights leave of a device is shared evenly.
-    n_models = Counter(device for _, _, device, _, _ in models)
+    n_models = Counter(one.device for one in placed)
     shares = {device: budget(config, device) // n for device, n in n_models.items()}
     relays, loops = {}, []
-    for loaded, detokenizer, device, codec_device, dtype in models:
-        name = loaded.spec.name
+    for one in placed:
+        spec = one.model.spec
+        name = spec.name
         relay = relays[name] = EventRelay()
         with telling_what_to_lower(f"making room for {name}"):
             loop = EngineLoop(
-                loaded,
-                _sized(replace(config, memory_bytes=shares[device]), loaded.spec),
+                one.model,
+                _sized(replace(config, memory_bytes=shares[one.device]), spec),
                 relay,
                 time.monotonic,
-                device,
-                dtype,
-                detokenizer=detokenizer,
-                codec_device=codec_device,
+                one.device,
+                one.dtype,
+                detokenizer=one.detokenizer,
+                codec_device=one.codec_device,
                 trace=None if trace is None else trace.loop(name),
             )
         loops.append(loop)

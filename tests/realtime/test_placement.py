@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 
 from engine.config import EngineConfig
 from engine.errors import EngineConfigError
-from realtime.compose import Placement, running_engines
+from models import registry
+from realtime.compose import HERE, Placement, _for, running_engines
 from realtime.errors import ConfigError
 
 CONFIG = EngineConfig(max_streams=1, graphs="off")
@@ -55,3 +57,16 @@ def test_a_detokenizer_elsewhere_is_a_copy_of_the_model():
         device = engines.thread._loops[0]._device
         assert device.codec._model.pitches_hz.device == torch.device("meta")
         assert device.runner._model.pitches_hz.device == torch.device("cpu")
+
+
+def test_a_model_of_cpus_stays_there_when_the_others_go_to_a_gpu():
+    placement = Placement(device="cuda", detokenizer_device="cuda:1", dtype="float16")
+    assert _for("smollm2-135m", placement) == HERE
+    assert _for("pico", placement) == placement
+
+
+def test_shapes_of_pico_follow_from_shapes_where_steps_are_recorded():
+    detokenizer = registry.load("pico").detokenizer
+    assert not detokenizer.is_static
+    # Any device that is not the CPU stands for a GPU.
+    assert copy.deepcopy(detokenizer).to("meta").is_static

@@ -61,6 +61,7 @@ class Listener:
         self._n_judged = 0
         self._n_voice_frames = 0
         self._has_warned_full = False
+        self._is_committing = False
 
     @property
     def is_speaking(self) -> bool:
@@ -102,11 +103,15 @@ class Listener:
 
     def check(self) -> list[EndpointEvent]:
         """What the passing of time has led to. To be called several times a second."""
-        return self._endpointer.check(self._clock()) if self._is_hands_free else []
+        if not self._is_hands_free or self._is_committing:
+            return []
+        return self._counted(self._endpointer.check(self._clock()))
 
     def on_verdict(self, pause_number: int, finality: Finality) -> list[EndpointEvent]:
         """What is known of a pause by now."""
-        return self._endpointer.on_verdict(pause_number, finality)
+        if self._is_committing:
+            return []
+        return self._counted(self._endpointer.on_verdict(pause_number, finality))
 
     def cut(self, start: int, end: int) -> Pcm:
         """The samples of a turn."""
@@ -121,6 +126,14 @@ class Listener:
         Raises:
             ProtocolError: too little has been heard.
         """
+        # A turn that ended by itself while the rest is judged would be in two items.
+        self._is_committing = True
+        try:
+            return await self._commit()
+        finally:
+            self._is_committing = False
+
+    async def _commit(self) -> tuple[Pcm, bool]:
         self._line.push(await self._workers.run(self._intake.finish))
         heard_ms = (self._line.end - self._line.start) / SAMPLES_PER_MS
         if heard_ms < MIN_COMMIT_MS:
@@ -164,6 +177,10 @@ class Listener:
             events += self._endpointer.push(
                 probability, level_db, now_s, is_agent_speaking=is_agent_speaking()
             )
+        return self._counted(events)
+
+    def _counted(self, events: list[EndpointEvent]) -> list[EndpointEvent]:
+        """The same events; voices of a turn that is over do not count for the next."""
         if any(isinstance(event, TurnEnded) for event in events):
             self._n_voice_frames = 0
         return events
@@ -178,7 +195,7 @@ class Listener:
             self._n_voice_frames += sum(one >= VOICE for one in probabilities)
 
     def let_go(self) -> None:
-        """Forget what no turn needs any more. Call once the events of `hear` have been handled."""
+        """Forget what no turn needs any more. Call once events have been handled."""
         if self._is_hands_free and not self._endpointer.is_speaking:
             self._line.forget_before(min(self._endpointer.keep_from, self._n_judged))
 

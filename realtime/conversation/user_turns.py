@@ -129,7 +129,6 @@ class UserTurns:
         for fault in faults:
             self._outlet.error(fault)
         self._take(events)
-        self._listener.let_go()
 
     def configure(self, settings: EndpointSettings | None) -> None:
         """Change how turns are found; None: push to talk."""
@@ -211,6 +210,8 @@ class UserTurns:
                     self._drop_speculation()
                 case TurnEnded():
                     self._end(event)
+        # Also after the clock or a verdict ended a turn: what is in an item is not committed again.
+        self._listener.let_go()
 
     def _start(self, event: SpeechStarted) -> None:
         self._item_id = new_item_id()

@@ -77,6 +77,17 @@ async def test_after_a_commit_by_hand_at_any_sample(ears):
 
 
 @scenario(HANDS_FREE)
+async def test_the_clock_ends_no_turn_that_is_being_committed(ears):
+    await ears.hear((LOUD, 333))
+    ears.clock.now_s += 10.0
+    committing = asyncio.create_task(ears.listener.commit())
+    await asyncio.sleep(0)
+    assert ears.listener.check() == []
+    assert len((await committing)[0]) == 333 * 16
+    assert ears.listener.check() == []
+
+
+@scenario(HANDS_FREE)
 async def test_after_a_clear_at_any_sample(ears):
     await ears.hear((LOUD, 777))
     ears.listener.clear()

@@ -263,6 +263,20 @@ def test_what_is_cleared_is_not_committed():
     run(scenario)
 
 
+def test_a_turn_that_the_clock_ended_is_not_committed_again():
+    async def scenario():
+        async with talk() as here, here.client(audio=HANDS_FREE) as client:
+            await client.hear((LOUD, 640))
+            await client.settle()
+            here.clock.now_s += 1.0
+            await client.until_event("input_audio_buffer.committed")
+            await client.send("input_audio_buffer.commit")
+            assert (await client.until_error())["code"] == "input_audio_buffer_commit_empty"
+            assert len(client.events("input_audio_buffer.committed")) == 1
+
+    run(scenario)
+
+
 def test_an_answer_asked_for_waits_for_the_transcript():
     async def scenario():
         agent = ScriptedAgent(words=None)

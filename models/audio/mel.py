@@ -15,6 +15,8 @@ LINEAR_HZ: Final = 1000.0
 MELS_PER_HZ: Final = 3 / 200
 LINEAR_MELS: Final = LINEAR_HZ * MELS_PER_HZ
 LOG_STEP: Final = math.log(6.4) / 27
+WHISPER_RATE_HZ: Final = 16_000
+WHISPER_N_FFT, WHISPER_HOP = 400, 160
 
 
 @lru_cache(maxsize=16)
@@ -71,6 +73,41 @@ def spectrum(
     )
     squares = waves.real.square() + waves.imag.square() + eps
     return squares if power == 2 else squares.sqrt()
+
+
+def whisper_mel(pcm: Tensor, n_mels: int) -> Tensor:
+    """Log mel energies as Whisper hears them, `(n_mels, T)`, 100 frames/s.
+
+    Of n samples there are `n // 160` frames, and one where they are fewer than that.
+
+    Args:
+        pcm: `(n,)` at 16 kHz, n > 0. The loudest band of it sets the floor, 80 dB lower: a batch is
+            made of spectra of single recordings.
+        n_mels: 80 or 128.
+
+    Source: openai/whisper, `audio.py` (MIT).
+    """
+    # What is shorter than half a transform cannot be mirrored at its ends.
+    pcm = nn.functional.pad(pcm, (0, max(0, WHISPER_N_FFT // 2 + 1 - len(pcm))))
+    energies = spectrum(
+        pcm,
+        n_fft=WHISPER_N_FFT,
+        window=WHISPER_N_FFT,
+        hop=WHISPER_HOP,
+        n_padding=WHISPER_N_FFT // 2,
+        eps=0.0,
+        power=2,
+    )
+    filters = mel_filters(
+        n_mels=n_mels,
+        n_fft=WHISPER_N_FFT,
+        rate_hz=WHISPER_RATE_HZ,
+        high_hz=WHISPER_RATE_HZ / 2,
+        scale="slaney",
+        is_normed=True,
+    )
+    bands = (filters.to(pcm.device) @ energies[:, :-1].contiguous()).clamp(min=1e-10).log10()
+    return (bands.maximum(bands.max() - 8.0) + 4.0) / 4.0
 
 
 def _mel(hz: float, scale: Scale) -> float:

@@ -1,13 +1,13 @@
 """Batched sampling: every row and column with its own settings, seed and history. Engine thread.
 
 A draw depends on the stream's logits, settings, seed, own history, how many rows it has drawn and
-the column: never on its slot, its neighbours or the batch size. Randomness is a counter-based hash
-in integer tensor operations, so there is no generator to keep in step and nothing is read on the
-host. Which filters run at all (`Filters`) is decided on the host from the settings of the streams
-in the batch; a filter that is off for a row leaves that row as it was.
+the column: never on its slot, its neighbours or the batch size (`engine.chance`). Which filters run
+at all (`Filters`) is decided on the host from the settings of the streams in the batch; a filter
+that is off for a row leaves that row as it was.
 
 Order (the runner merges guidance before): repetition penalty, phase mask, the model's `constrain`,
-temperature, top-k, top-p, min-p, draw.
+temperature, top-k, top-p, min-p, draw; where an id came that has just been there, another draw
+without top-k, top-p and min-p, by random numbers of its own.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.chance import mixed_seed, uniforms
 from models.spec import MAX_REPETITION_WINDOW, ModelSpec, SamplingParams
 
 NEVER = float("-inf")
 _TEMPERATURE, _TOP_K, _TOP_P, _MIN_P, _PENALTY, _WINDOW = range(6)
+_IS_OF_ALL, _REDRAW_WINDOW, _REDRAW_COUNT = range(6, 9)
+_N_SETTINGS: Final = 9
 _WHOLE_COLUMN = 2**31
 
 Indices = npt.NDArray[np.int64]
@@ -39,12 +42,16 @@ class Filters:
         has_chance: some row is drawn at random.
         has_min_p: some row has a min-p.
         n_recent: rows of history that the repetition penalty needs; 0: it is off everywhere.
+        n_redraw: rows of history that decide on second draws; 0: nowhere is one.
+        has_top_p_of_all: some row's top-p counts the ids that its top-k leaves out.
     """
 
     n_sorted: int
     has_chance: bool
     has_min_p: bool
     n_recent: int
+    n_redraw: int
+    has_top_p_of_all: bool
 
     def covers(self, other: Filters) -> bool:
         """Whether a batch that needs `other` may run these."""
@@ -53,17 +60,27 @@ class Filters:
             and self.has_chance >= other.has_chance
             and self.has_min_p >= other.has_min_p
             and self.n_recent >= other.n_recent
+            and self.n_redraw >= other.n_redraw
+            and self.has_top_p_of_all >= other.has_top_p_of_all
         )
 
 
 ALL_FILTERS: Final = Filters(
-    n_sorted=_WHOLE_COLUMN, has_chance=True, has_min_p=True, n_recent=MAX_REPETITION_WINDOW
+    n_sorted=_WHOLE_COLUMN,
+    has_chance=True,
+    has_min_p=True,
+    n_recent=MAX_REPETITION_WINDOW,
+    n_redraw=MAX_REPETITION_WINDOW,
+    has_top_p_of_all=True,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """What one batch draws with: `settings` (B, K, 6), `uniforms` (B, K), `n_drawn` (B,)."""
+    """What one batch draws with: `settings` (B, K, 9), `uniforms` and `n_drawn` (B,).
+
+    `uniforms` are (B, K), or (B, 2 K) with those of second draws behind.
+    """
 
     slots: Tensor
     phase: Tensor
@@ -84,19 +101,19 @@ class Sampler:
         n_places = n_slots + 1
         self._spec = spec
         self._device = device
-        self._settings = torch.ones(n_places, n_phases, n_columns, 6, device=device)
+        self._settings = torch.ones(n_places, n_phases, n_columns, _N_SETTINGS, device=device)
         self._seeds = torch.zeros(n_places, dtype=torch.int64, device=device)
         self._n_drawn = torch.zeros(n_places, dtype=torch.int64, device=device)
         self._ring = torch.full(
             (n_places, n_columns, MAX_REPETITION_WINDOW), -1, dtype=torch.int64, device=device
         )
-        self._column_idx = torch.arange(1, n_columns + 1, device=device)
+        # Second draws have numbers of their own, as if of more columns.
+        self._column_idx = torch.arange(1, 2 * n_columns + 1, device=device)
         self._low = [column.ids[0] for column in spec.columns]
         self._forbidden = [_forbidden_ids(spec, idx, device) for idx in range(n_columns)]
         # Host copies of what decides which filters run.
-        self._n_sorted = np.zeros(n_places, dtype=np.int64)
-        self._n_recent = np.zeros(n_places, dtype=np.int64)
-        self._has = np.zeros((n_places, 2), dtype=bool)
+        self._n = np.zeros((n_places, 3), dtype=np.int64)
+        self._has = np.zeros((n_places, 3), dtype=bool)
 
     @property
     def n_bytes(self) -> int:
@@ -107,11 +124,10 @@ class Sampler:
         """Give `slot` to a stream: its settings, its seed, an empty history."""
         settings = stream_settings(self._spec, overrides)
         needed = filters_of(settings)
-        self._n_sorted[slot] = needed.n_sorted
-        self._n_recent[slot] = needed.n_recent
-        self._has[slot] = (needed.has_chance, needed.has_min_p)
+        self._n[slot] = (needed.n_sorted, needed.n_recent, needed.n_redraw)
+        self._has[slot] = (needed.has_chance, needed.has_min_p, needed.has_top_p_of_all)
         self._settings[slot] = torch.from_numpy(settings).to(self._device, non_blocking=True)
-        self._seeds[slot] = _mixed_seed(seed)
+        self._seeds[slot] = mixed_seed(seed)
         self._n_drawn[slot] = 0
         self._ring[slot] = -1
 
@@ -134,22 +150,26 @@ class Sampler:
 
     def filters(self, slots: Indices) -> Filters:
         """The filters that the streams in `slots` (B,) need. Host knowledge alone."""
-        has_chance, has_min_p = np.logical_or.reduce(self._has[slots]).tolist()
+        n_sorted, n_recent, n_redraw = self._n[slots].max(axis=0).tolist()
+        has_chance, has_min_p, is_of_all = np.logical_or.reduce(self._has[slots]).tolist()
         return Filters(
-            n_sorted=int(self._n_sorted[slots].max()),
+            n_sorted=n_sorted,
             has_chance=has_chance,
             has_min_p=has_min_p,
-            n_recent=int(self._n_recent[slots].max()),
+            n_recent=n_recent,
+            n_redraw=n_redraw,
+            has_top_p_of_all=is_of_all,
         )
 
     def begin(self, slots: Tensor, phase: Tensor, filters: Filters) -> Draws:
         """Gather what the rows of one batch, in `slots` (B,) and `phase` (B,), draw with."""
         n_drawn = self._n_drawn[slots]
+        n_uniforms = len(self._column_idx) // (1 if filters.n_redraw else 2)
         return Draws(
             slots=slots,
             phase=phase,
             settings=self._settings[slots, phase],
-            uniforms=uniforms(self._seeds[slots], n_drawn, self._column_idx),
+            uniforms=uniforms(self._seeds[slots], n_drawn, self._column_idx[:n_uniforms]),
             n_drawn=n_drawn,
             filters=filters,
         )
@@ -157,7 +177,7 @@ class Sampler:
     def shape(self, logits: Tensor, column_idx: int, draws: Draws) -> Tensor:
         """Apply repetition penalty and phase mask to `logits` (B, V_c) of a column."""
         if draws.filters.n_recent:
-            recent = self._recent_ids(column_idx, draws)
+            recent = self._recent_ids(column_idx, draws, draws.filters.n_recent, _WINDOW)
             penalty = draws.settings[:, column_idx, _PENALTY]
             logits = penalised(logits, recent, penalty)
         forbidden = self._forbidden[column_idx]
@@ -180,38 +200,54 @@ class Sampler:
         temperature = settings[:, _TEMPERATURE]
         is_greedy = temperature == 0
         scaled = logits / temperature.masked_fill(is_greedy, 1.0).unsqueeze(1)
+        kept = scaled
         if draws.filters.n_sorted:
             n_sorted = min(draws.filters.n_sorted, logits.shape[1])
-            scaled = keep_top(scaled, settings[:, _TOP_K], settings[:, _TOP_P], n_sorted)
+            is_of_all = settings[:, _IS_OF_ALL] if draws.filters.has_top_p_of_all else None
+            top_k, top_p = settings[:, _TOP_K], settings[:, _TOP_P]
+            kept = keep_top(kept, top_k, top_p, n_sorted, is_of_all)
         if draws.filters.has_min_p:
-            scaled = keep_min_p(scaled, settings[:, _MIN_P])
-        drawn = pick(scaled, draws.uniforms[:, column_idx])
+            kept = keep_min_p(kept, settings[:, _MIN_P])
+        drawn = pick(kept, draws.uniforms[:, column_idx])
+        if draws.filters.n_redraw:
+            drawn = self._redrawn(drawn, scaled, column_idx, draws)
         return torch.where(is_greedy, likeliest, drawn) + self._low[column_idx], is_sound
 
     def commit(self, draws: Draws, slots: Tensor, ids: Tensor, is_drawn: Tensor) -> None:
         """Take the drawn rows `ids` (B, K) into the history of `slots`, where `is_drawn` (B, K)."""
-        if draws.filters.n_recent:
+        if draws.filters.n_recent or draws.filters.n_redraw:
             place = draws.n_drawn % MAX_REPETITION_WINDOW
             self._ring[slots, :, place] = ids.masked_fill(~is_drawn, -1)
         self._n_drawn[slots] = draws.n_drawn + 1
 
-    def _recent_ids(self, column_idx: int, draws: Draws) -> Tensor:
-        """Ids `(B, n_recent)` within each row's window as logit indices, -1 elsewhere."""
-        age = torch.arange(draws.filters.n_recent, device=self._device)
+    def _redrawn(self, drawn: Tensor, logits: Tensor, column_idx: int, draws: Draws) -> Tensor:
+        """`drawn` (B,), where it is not too often in its window; else another, of all `logits`.
+
+        Source: Chen et al. 2024, VALL-E 2, algorithm 1.
+        """
+        recent = self._recent_ids(column_idx, draws, draws.filters.n_redraw, _REDRAW_WINDOW)
+        n_times = (recent == drawn.unsqueeze(1)).sum(dim=1)
+        is_worn = n_times >= draws.settings[:, column_idx, _REDRAW_COUNT]
+        n_columns = len(self._column_idx) // 2
+        return torch.where(is_worn, pick(logits, draws.uniforms[:, n_columns + column_idx]), drawn)
+
+    def _recent_ids(self, column_idx: int, draws: Draws, n_rows: int, window: int) -> Tensor:
+        """Ids `(B, n_rows)` as logit indices, -1 beyond each row's window, which is a setting."""
+        age = torch.arange(n_rows, device=self._device)
         place = (draws.n_drawn.unsqueeze(1) - 1 - age) % MAX_REPETITION_WINDOW
         ids = self._ring[draws.slots.unsqueeze(1), column_idx, place]
-        in_window = age < draws.settings[:, column_idx, _WINDOW].unsqueeze(1)
+        in_window = age < draws.settings[:, column_idx, window].unsqueeze(1)
         return torch.where(in_window & (ids >= 0), ids - self._low[column_idx], -1)
 
 
 def stream_settings(
     spec: ModelSpec, overrides: Mapping[str, SamplingParams]
 ) -> npt.NDArray[np.float32]:
-    """Settings `(P, K, 6)` of a stream: the spec's defaults, and `overrides` over them.
+    """Settings `(P, K, 9)` of a stream: the spec's defaults, and `overrides` over them.
 
     Source: `models.base.PromptPlan.sampling` says what the names mean.
     """
-    settings = np.ones((len(spec.phases), spec.n_columns, 6), dtype=np.float32)
+    settings = np.ones((len(spec.phases), spec.n_columns, _N_SETTINGS), dtype=np.float32)
     for phase_idx, phase in enumerate(spec.phases):
         for column_idx, column in enumerate(phase.columns):
             name = spec.columns[column_idx].name
@@ -225,21 +261,27 @@ def stream_settings(
                 params.min_p,
                 params.repetition_penalty if is_chosen and params.repetition_window else 1.0,
                 params.repetition_window,
+                params.is_top_p_of_all,
+                params.redraw_window if is_chosen else 0,
+                params.redraw_count,
             )
     return settings
 
 
 def filters_of(settings: npt.NDArray[np.float32]) -> Filters:
-    """The filters that a stream of these settings `(P, K, 6)` needs in any phase and column."""
+    """The filters that a stream of these settings `(P, K, 9)` needs in any phase and column."""
     is_random = settings[..., _TEMPERATURE] > 0
     by_rank = is_random & ((settings[..., _TOP_K] > 0) | (settings[..., _TOP_P] < 1))
     n_sorted = np.where(settings[..., _TOP_K] > 0, settings[..., _TOP_K], _WHOLE_COLUMN)
     has_penalty = settings[..., _PENALTY] != 1
+    is_of_all = by_rank & (settings[..., _IS_OF_ALL] > 0)
     return Filters(
         n_sorted=int(np.max(n_sorted, initial=0, where=by_rank)),
         has_chance=bool(is_random.any()),
         has_min_p=bool((is_random & (settings[..., _MIN_P] > 0)).any()),
         n_recent=int(np.max(settings[..., _WINDOW], initial=0, where=has_penalty)),
+        n_redraw=int(np.max(settings[..., _REDRAW_WINDOW], initial=0, where=is_random)),
+        has_top_p_of_all=bool(is_of_all.any()),
     )
 
 
@@ -258,18 +300,25 @@ def penalised(logits: Tensor, recent: Tensor, penalty: Tensor) -> Tensor:
     return padded[:, :n_ids]
 
 
-def keep_top(logits: Tensor, top_k: Tensor, top_p: Tensor, n_sorted: int) -> Tensor:
+def keep_top(
+    logits: Tensor, top_k: Tensor, top_p: Tensor, n_sorted: int, is_of_all: Tensor | None = None
+) -> Tensor:
     """Keep the `top_k` (B,) likeliest ids, then of those the fewest that hold `top_p` (B,).
 
     Both work by the value of the last kept logit, so ids that tie with it stay. 0 and 1 are off.
     `n_sorted` must reach the largest `top_k`, or the whole column where `top_p` acts alone.
+    `top_p` is a share of what `top_k` keeps; of all ids where `is_of_all` (B,) is not 0.
     """
     values = logits.topk(n_sorted, dim=-1).values
     rank = (top_k.long() - 1).clamp(0, n_sorted - 1).unsqueeze(1)
     kth = values.gather(1, rank).masked_fill((top_k == 0).unsqueeze(1), NEVER)
-    upto = values.masked_fill(values < kth, NEVER).softmax(dim=1).cumsum(dim=1)
+    kept = values.masked_fill(values < kth, NEVER)
+    upto = kept.softmax(dim=1).cumsum(dim=1)
     # The first id at which the mass reaches its share is the last one kept.
     target = top_p.unsqueeze(1) * upto[:, -1:]
+    if is_of_all is not None:
+        share = (kept.logsumexp(dim=1) - logits.logsumexp(dim=1)).exp()
+        target = target / torch.where(is_of_all > 0, share, 1.0).unsqueeze(1)
     last = torch.searchsorted(upto, target).clamp(max=n_sorted - 1)
     nth = values.gather(1, last).masked_fill((top_p == 1).unsqueeze(1), NEVER)
     return logits.masked_fill(logits < torch.maximum(kth, nth), NEVER)
@@ -293,46 +342,6 @@ def pick(logits: Tensor, uniform: Tensor) -> Tensor:
     target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     index = torch.searchsorted(upto, target.unsqueeze(1), right=True).squeeze(1)
     return index.clamp(max=logits.shape[1] - 1)
-
-
-def uniforms(seeds: Tensor, counters: Tensor, column_idx: Tensor) -> Tensor:
-    """Uniform numbers `(B, K)` in (0, 1) from mixed `seeds` (B,), `counters` (B,) and columns (K,).
-
-    Source: SplitMix64 (Steele et al. 2014): its finalizer over a sum of odd multiples, one for the
-    counter and one for the column. 23 bits and a half step: the odd multiples of 2**-24, each exact
-    in float32 and none 0 or 1.
-    """
-    by_row = (seeds + counters * _ROW_STEP).unsqueeze(1)
-    bits = _mix(by_row + column_idx * _COLUMN_STEP)
-    return ((bits >> 41) & 0x7FFFFF).to(torch.float32) * 2.0**-23 + 2.0**-24
-
-
-def _signed(value: int) -> int:
-    """`value` modulo 2**64 as a signed 64-bit integer."""
-    value &= 2**64 - 1
-    return value - 2**64 if value >= 2**63 else value
-
-
-_ROW_STEP = _signed(0x9E3779B97F4A7C15)
-_COLUMN_STEP = _signed(0xD1342543DE82EF95)
-_FACTOR_1 = _signed(0xBF58476D1CE4E5B9)
-_FACTOR_2 = _signed(0x94D049BB133111EB)
-
-
-def _shift(value: Tensor, n_bits: int) -> Tensor:
-    """Logical shift right; torch shifts int64 arithmetically."""
-    return (value >> n_bits) & ((1 << (64 - n_bits)) - 1)
-
-
-def _mix(value: Tensor) -> Tensor:
-    value = (value ^ _shift(value, 30)) * _FACTOR_1
-    value = (value ^ _shift(value, 27)) * _FACTOR_2
-    return value ^ _shift(value, 31)
-
-
-def _mixed_seed(seed: int) -> int:
-    """Spread neighbouring seeds far apart."""
-    return int(_mix(torch.tensor([_signed(seed + _ROW_STEP)]))[0])
 
 
 def _forbidden_ids(spec: ModelSpec, column_idx: int, device: torch.device) -> Tensor | None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from models.errors import SpecError
+from models.sampling import MAX_REPETITION_WINDOW as MAX_REPETITION_WINDOW
+from models.sampling import SamplingParams as SamplingParams
 
 ColumnRole = Literal["text", "semantic", "acoustic", "control"]
 ColumnFill = Literal["sampled", "depth", "forced", "derived"]
@@ -21,40 +23,6 @@ OptionValue = str | int | float | bool
 
 PHASE_COLUMN = 0
 """`state[:, PHASE_COLUMN]` is the stream's phase index; the rest of a state row is the model's."""
-
-
-MAX_REPETITION_WINDOW: Final = 256
-"""Rows of history that the engine keeps of every stream for the repetition penalty."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """How one column's id is drawn. `temperature` 0 takes the most likely id."""
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    repetition_window: int = 64
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their range."""
-        if self.temperature < 0:
-            raise SpecError(f"temperature is {self.temperature}, must be 0 or more")
-        if self.top_k < 0:
-            raise SpecError(f"top_k is {self.top_k}, must be 0 (off) or more")
-        if not 0 < self.top_p <= 1:
-            raise SpecError(f"top_p is {self.top_p}, must be above 0 and at most 1")
-        if not 0 <= self.min_p <= 1:
-            raise SpecError(f"min_p is {self.min_p}, must be between 0 and 1")
-        if self.repetition_penalty <= 0:
-            raise SpecError(f"repetition_penalty is {self.repetition_penalty}, must be above 0")
-        if not 0 <= self.repetition_window <= MAX_REPETITION_WINDOW:
-            raise SpecError(
-                f"repetition_window is {self.repetition_window}, "
-                f"must be between 0 and {MAX_REPETITION_WINDOW}"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +134,7 @@ class PhaseColumn:
     fill: ColumnFill
     allowed: tuple[tuple[int, int], ...] = ()
     forced_id: int | None = None
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from engine.chance import uniforms
 from engine.sampler import (
     ALL_FILTERS,
     NEVER,
@@ -21,7 +23,6 @@ from engine.sampler import (
     penalised,
     pick,
     stream_settings,
-    uniforms,
 )
 from models.spec import MAX_REPETITION_WINDOW, SamplingParams
 from models.toy.delayed import SPEC as DELAYED
@@ -57,6 +58,21 @@ def test_top_p_counts_the_mass_within_top_k():
     # Of the two kept ids the first holds 0.5 / 0.8 = 0.625.
     out = keep_top(logits, torch.tensor([2.0]), torch.tensor([0.6]), 4)
     assert kept(out) == [[0]]
+
+
+def test_top_p_of_all_counts_what_top_k_leaves_out():
+    logits = torch.tensor([[0.4, 0.2, 0.15, 0.14, 0.11]]).log().expand(2, 5)
+    top_k, top_p, is_of_all = (
+        torch.tensor([3.0, 3.0]),
+        torch.tensor([0.5, 0.5]),
+        torch.tensor([0, 1]),
+    )
+    # The first of the three holds 0.4 / 0.75 = 0.53 of what they hold, and 0.4 of all.
+    assert kept(keep_top(logits, top_k, top_p, 3, is_of_all)) == [[0], [0, 1]]
+    # All of the three together hold less than 0.8: then they stay, and no more.
+    assert kept(keep_top(logits, top_k, torch.full((2,), 0.8), 4, is_of_all))[1] == [0, 1, 2]
+    soundless = torch.full((1, 5), NEVER)
+    assert kept(keep_top(soundless, top_k[:1], top_p[:1], 3, torch.ones(1))) == [[]]
 
 
 def test_rows_with_filters_off_are_left_alone_beside_others():
@@ -165,6 +181,9 @@ def draw_rows(sampler: Sampler, slots: list[int], n_rows: int, seed: int) -> lis
         min_p=st.sampled_from((0.0, 0.1)),
         repetition_penalty=st.sampled_from((1.0, 1.5)),
         repetition_window=st.sampled_from((0, 2, 64)),
+        is_top_p_of_all=st.booleans(),
+        redraw_window=st.sampled_from((0, 3)),
+        redraw_count=st.sampled_from((1, 2)),
     ),
     others=st.lists(
         st.builds(
@@ -173,6 +192,8 @@ def draw_rows(sampler: Sampler, slots: list[int], n_rows: int, seed: int) -> lis
             top_p=st.sampled_from((0.5, 1.0)),
             min_p=st.sampled_from((0.0, 0.5)),
             repetition_penalty=st.sampled_from((1.0, 3.0)),
+            is_top_p_of_all=st.booleans(),
+            redraw_window=st.sampled_from((0, 10)),
         ),
         max_size=4,
     ),
@@ -274,10 +295,18 @@ def test_an_override_holds_in_every_phase_and_one_of_a_phase_goes_before_it():
 
 
 def test_filters_cover_those_that_need_no_more():
-    most = Filters(n_sorted=9, has_chance=True, has_min_p=True, n_recent=9)
+    most = Filters(
+        n_sorted=9,
+        has_chance=True,
+        has_min_p=True,
+        n_recent=9,
+        n_redraw=9,
+        has_top_p_of_all=True,
+    )
     assert most.covers(most)
     assert ALL_FILTERS.covers(most)
-    for field, less in (("n_sorted", 8), ("has_chance", False), ("has_min_p", False)):
-        assert not replace(most, **{field: less}).covers(most), field
-        assert most.covers(replace(most, **{field: less})), field
-    assert not replace(most, n_recent=8).covers(most)
+    for field in dataclasses.fields(Filters):
+        value = getattr(most, field.name)
+        less = replace(most, **{field.name: False if value is True else value - 1})
+        assert not less.covers(most), field.name
+        assert most.covers(less), field.name

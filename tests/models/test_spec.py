@@ -30,6 +30,9 @@ from models.toy import delayed, depth, mixed
         {"repetition_penalty": 0.0},
         {"repetition_window": -1},
         {"repetition_window": MAX_REPETITION_WINDOW + 1},
+        {"redraw_window": -1},
+        {"redraw_window": MAX_REPETITION_WINDOW + 1},
+        {"redraw_count": 0},
     ],
 )
 def test_sampling_outside_its_range_is_refused_by_name(fields: dict[str, float]):

@@ -40,19 +40,22 @@ def kaldi_fbank(pcm: Tensor, n_mels: int) -> Tensor:
 @lru_cache(maxsize=1)
 def _window() -> Tensor:
     """The window that Povey gave Kaldi."""
-    return torch.hann_window(WINDOW, periodic=False, dtype=torch.float64).pow(0.85).float()
+    return torch.hann_window(WINDOW, periodic=False).pow(0.85)
 
 
 @lru_cache(maxsize=4)
 def _filters(n_mels: int) -> Tensor:
-    """Triangles over the bins, `(bins, n_mels)`: their sides are straight in mel, not Hz."""
-    low, high = _mel(torch.tensor([LOW_HZ, RATE_HZ / 2], dtype=torch.float64)).tolist()
-    edges = torch.linspace(low, high, n_mels + 2, dtype=torch.float64)
-    bins = _mel(torch.arange(N_FFT // 2, dtype=torch.float64) * RATE_HZ / N_FFT).unsqueeze(1)
+    """Triangles over the bins, `(bins, n_mels)`: their sides are straight in mel, not Hz.
+
+    In float32, as the references compute them: bands of next to nothing show the difference.
+    """
+    low, high = _mel(torch.tensor([LOW_HZ, RATE_HZ / 2])).tolist()
+    edges = low + (high - low) / (n_mels + 1) * torch.arange(n_mels + 2)
+    bins = _mel(torch.arange(N_FFT // 2) * RATE_HZ / N_FFT).unsqueeze(1)
     width = (high - low) / (n_mels + 1)
     rising, falling = (bins - edges[:-2]) / width, (edges[2:] - bins) / width
     # The bin at half the rate is in no band.
-    return nn.functional.pad(torch.minimum(rising, falling).clamp(min=0), (0, 0, 0, 1)).float()
+    return nn.functional.pad(torch.minimum(rising, falling).clamp(min=0), (0, 0, 0, 1))
 
 
 def _mel(hz: Tensor) -> Tensor:

@@ -1,0 +1,86 @@
+"""Weights out of the ONNX file of the speech tokenizer. Worker threads, at start.
+
+An exported file calls most weights by numbers (`onnx::MatMul_1811`). What each is follows from the
+node that reads it, whose name holds the module's path: `/blocks.3/attn/query/MatMul`. Nothing of
+the graph is run.
+
+Source: xingchensong/S3Tokenizer 0.3.0, `utils.py` (Apache-2.0), for the names in the published
+file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from models.checkpoint import REMEDY
+from models.errors import WeightError
+
+ADVICE: Final = "`pip install parley[voice]` installs what reads ONNX files"
+PROJECTION_BIAS: Final = "quantizer.project_in.bias"
+PROJECTION: Final = "quantizer._codebook.project_down"
+
+
+def read_onnx_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of `speech_tokenizer_v2.onnx` by s3tokenizer's keys, on the CPU.
+
+    Raises:
+        WeightError: the file is missing or damaged, or the package `onnx` is not installed.
+    """
+    if not path.is_file():
+        raise WeightError(f"{path} is missing; {REMEDY}")
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    except ImportError:
+        raise WeightError(f"{path} needs the package onnx: {ADVICE}") from None
+    try:
+        graph = onnx.load(str(path), load_external_data=False).graph
+        arrays = {one.name: onnx.numpy_helper.to_array(one).copy() for one in graph.initializer}
+    except (DecodeError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WeightError(f"{path} is damaged or cut short ({reason}); {REMEDY}") from error
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return dict(_named(graph, tensors))
+
+
+def _named(graph: Any, tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401  onnx has no types
+    made_by = {output: node for node in graph.node for output in node.output}
+    convs = iter(("encoder.conv1", "encoder.conv2"))
+    for node in graph.node:
+        given = [name for name in node.input if name in tensors]
+        if PROJECTION_BIAS in given:
+            product = made_by[next(name for name in node.input if name != PROJECTION_BIAS)]
+            yield f"{PROJECTION}.bias", tensors[PROJECTION_BIAS]
+            yield from _of(product, f"{PROJECTION}.weight", tensors)
+        elif node.op_type == "Conv" and "fsmn_block" not in node.name:
+            stem = next(convs, node.name)
+            parts = zip(("weight", "bias"), node.input[1:], strict=False)
+            yield from ((f"{stem}.{part}", tensors[name]) for part, name in parts)
+        elif node.name.startswith("/blocks.") and given:
+            yield from _of_block(node, tensors)
+
+
+def _of_block(node: Any, tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
+    path = node.name.strip("/").replace("/", ".").replace("mlp.mlp", "mlp")
+    stem = f"encoder.{path.rpartition('.')[0]}"
+    match node.op_type:
+        case "LayerNormalization":
+            yield f"{stem}.weight", tensors[node.input[1]]
+            yield f"{stem}.bias", tensors[node.input[2]]
+        case "Conv" | "MatMul":
+            yield from _of(node, f"{stem}.weight", tensors)
+        case "Add":
+            yield from _of(node, f"{stem}.bias", tensors)
+
+
+def _of(node: Any, key: str, tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
+    """The tensor that a node is given, as torch has it: matrices lie the other way round."""
+    for name in node.input:
+        if name in tensors:
+            tensor = tensors[name]
+            yield key, tensor.T.contiguous() if node.op_type == "MatMul" else tensor

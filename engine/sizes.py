@@ -33,7 +33,7 @@ def useful_pages(spec: ModelSpec, config: EngineConfig) -> int:
 
 
 def most_rows(spec: ModelSpec, plan: PromptPlan) -> int:
-    """Most rows that a stream may generate: by its cap on frames, and by the model's positions.
+    """Most rows that a stream may generate: by its plan's caps, and by the model's positions.
 
     Raises:
         StreamError: the prompt leaves no position to generate at.
@@ -47,6 +47,8 @@ def most_rows(spec: ModelSpec, plan: PromptPlan) -> int:
     if n_left < 1:
         message = f"the prompt has {n_used} rows, under {spec.backbone.max_positions} are accepted"
         raise StreamError("prompt_too_long", message)
+    if plan.max_rows is not None:
+        return min(n_left, plan.max_rows)
     if not any(phase.feeds_codec for phase in spec.phases):
         return min(n_left, plan.max_frames)
     if not all(phase.feeds_codec for phase in spec.phases):

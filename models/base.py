@@ -34,6 +34,8 @@ class PromptPlan:
         positions: `(T,)` int64; None means 0..T-1. Generated rows go on from the last plus one.
         state: `(S,)` int64, the stream's state before its first generated row.
         max_frames: cap on generated frames (generated rows, for a model that only gives text).
+        max_rows: cap on generated rows, for models with rows that complete no frame; None: what
+            `max_frames` allows where every phase makes frames, else all positions that are left.
         codec_state: seeds of codec state tensors by name; absent ones start at zero.
         text_ids: first streamed text ids, `(n,)` int64 (only where `text_capacity` > 0).
         is_text_final: no more streamed text will come.
@@ -49,6 +51,7 @@ class PromptPlan:
     ids: Tensor
     state: Tensor
     max_frames: int
+    max_rows: int | None = None
     embeds: Tensor | None = None
     embed_mask: Tensor | None = None
     positions: Tensor | None = None

@@ -80,6 +80,18 @@ def test_the_worst_case_is_taken_at_admission():
     assert len(group.stream.sequences[0].pages) == -(-(10 + 22) // PAGE_SIZE)
 
 
+def test_a_plan_may_say_how_many_rows_there_are():
+    """Where some phase makes no frames, all positions would be taken."""
+    groups, _ = make_groups(MIXED)
+    plan = make_plan(MIXED, 9)
+    n_left = MIXED.backbone.max_positions - 9
+    for max_rows, expected in ((None, n_left), (12, 12), (2 * n_left, n_left)):
+        command = OpenStream(
+            stream_id=StreamId(1), plan=replace(plan, max_rows=max_rows), seed=0, asked_s=0.0
+        )
+        assert groups.make(command).max_rows == expected
+
+
 def test_a_companion_comes_and_goes_as_often_as_the_phase_does():
     """Pages that one round gave to the cache were once written again by the next."""
     groups, runner = make_groups(MIXED)

@@ -84,7 +84,7 @@ def test_a_plan_may_say_how_many_rows_there_are():
     """Where some phase makes no frames, all positions would be taken."""
     groups, _ = make_groups(MIXED)
     plan = make_plan(MIXED, 9)
-    n_left = MIXED.backbone.max_positions - 9
+    n_left = 128 - 9
     for max_rows, expected in ((None, n_left), (12, 12), (2 * n_left, n_left)):
         command = OpenStream(
             stream_id=StreamId(1), plan=replace(plan, max_rows=max_rows), seed=0, asked_s=0.0

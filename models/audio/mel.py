@@ -17,6 +17,8 @@ LINEAR_MELS: Final = LINEAR_HZ * MELS_PER_HZ
 LOG_STEP: Final = math.log(6.4) / 27
 WHISPER_RATE_HZ: Final = 16_000
 WHISPER_N_FFT, WHISPER_HOP = 400, 160
+VOCODER_LEAST: Final = 1e-5
+"""Magnitudes under it count as it."""
 
 
 @lru_cache(maxsize=16)
@@ -108,6 +110,35 @@ def whisper_mel(pcm: Tensor, n_mels: int) -> Tensor:
     )
     bands = (filters.to(pcm.device) @ energies[:, :-1].contiguous()).clamp(min=1e-10).log10()
     return (bands.maximum(bands.max() - 8.0) + 4.0) / 4.0
+
+
+def vocoder_mel(
+    pcm: Tensor, *, n_mels: int, n_fft: int, hop: int, rate_hz: int, high_hz: float
+) -> Tensor:
+    """Log mel magnitudes as vocoders speak from, `(n_mels, n // hop)`.
+
+    Args:
+        pcm: `(n,)`, n above `(n_fft - hop) / 2`.
+        n_mels: bands, up to `high_hz`.
+        n_fft: of each transform and of its window.
+        hop: samples from one to the next.
+        rate_hz: of `pcm`.
+        high_hz: where the last band ends.
+
+    Source: Matcha-TTS, `utils/audio.py` (MIT); it is that of HiFi-GAN.
+    """
+    magnitudes = spectrum(
+        pcm, n_fft=n_fft, window=n_fft, hop=hop, n_padding=(n_fft - hop) // 2, eps=1e-9, power=1
+    )
+    filters = mel_filters(
+        n_mels=n_mels,
+        n_fft=n_fft,
+        rate_hz=rate_hz,
+        high_hz=high_hz,
+        scale="slaney",
+        is_normed=True,
+    )
+    return (filters.to(pcm.device) @ magnitudes).clamp(min=VOCODER_LEAST).log()
 
 
 def _mel(hz: float, scale: Scale) -> float:

@@ -12,15 +12,13 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from models.audio.mel import mel_filters, spectrum
+from models.audio.mel import vocoder_mel
 from models.checkpoint import Config
 from models.errors import WeightError
 
 N_FFT: Final = 1024
 HOP: Final = 256
 HIGH_HZ: Final = 12_000.0
-LEAST: Final = 1e-5
-"""Mel magnitudes under it count as it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,33 +104,21 @@ class SpeakerEncoder(nn.Module):
 
     def forward(self, pcm: Tensor) -> Tensor:
         """The vector `(size,)` of PCM `(n,)`."""
-        x: Tensor = self._mel(pcm).unsqueeze(0).to(self.fc.weight.dtype)
+        mel = vocoder_mel(
+            pcm,
+            n_mels=self.config.n_mels,
+            n_fft=N_FFT,
+            hop=HOP,
+            rate_hz=self.config.rate_hz,
+            high_hz=HIGH_HZ,
+        )
+        x: Tensor = mel.unsqueeze(0).to(self.fc.weight.dtype)
         given = []
         for block in self.blocks:
             x = block(x)
             given.append(x)
         vector: Tensor = self.fc(self.asp(self.mfa(torch.cat(given[1:], dim=1))))
         return vector[0, :, 0]
-
-    def _mel(self, pcm: Tensor) -> Tensor:
-        filters = mel_filters(
-            n_mels=self.config.n_mels,
-            n_fft=N_FFT,
-            rate_hz=self.config.rate_hz,
-            high_hz=HIGH_HZ,
-            scale="slaney",
-            is_normed=True,
-        )
-        magnitudes = spectrum(
-            pcm,
-            n_fft=N_FFT,
-            window=N_FFT,
-            hop=HOP,
-            n_padding=(N_FFT - HOP) // 2,
-            eps=1e-9,
-            power=1,
-        )
-        return (filters.to(pcm.device) @ magnitudes).clamp(min=LEAST).log()
 
 
 class _Layer(nn.Module):

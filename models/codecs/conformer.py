@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from models.codecs.place import Place, whole
 from models.codecs.relative import Past, RelativeLayer, Sight, relative_table
 from models.spec import StateSpec
 from models.weights import load_weights
@@ -99,7 +100,7 @@ class UpsampleConformer(nn.Module):
         )
 
     def forward(
-        self, tokens: Tensor, start: Tensor, end: Tensor, state: Mapping[str, Tensor]
+        self, tokens: Tensor, place: Place, state: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Rows `(B, 2 * n, size)` of tokens that follow on what is remembered, and what then is.
 
@@ -108,8 +109,7 @@ class UpsampleConformer(nn.Module):
 
         Args:
             tokens: `(B, n, n_in)`.
-            start: `(B,)` time of the first, at the border of a chunk; what lies before 0 is silent.
-            end: `(B,)` tokens of the utterance, or more where that is not known yet.
+            place: of the tokens in their stream.
             state: as `states` lists it; zeros at the start.
         """
         n_new = tokens.shape[1] - self.config.lookahead
@@ -118,7 +118,7 @@ class UpsampleConformer(nn.Module):
             for name, factor in zip(_LAYERS, (1, FACTOR), strict=True)
         }
         held = (state[INPUTS], state[REPEATS])
-        out, held = self._run(tokens, start, end, held, pasts, self.config.chunk_tokens)
+        out, held = self._run(tokens, place, held, pasts, self.config.chunk_tokens)
         after = {INPUTS: held[0], REPEATS: held[1]}
         for name, past in pasts.items():
             dtype = _DTYPES[self.config.dtype]
@@ -136,47 +136,41 @@ class UpsampleConformer(nn.Module):
         """
         blank = tokens.new_zeros(len(tokens), 1, self.config.size)
         held = (blank.expand(-1, _TAPS - 1, -1), blank.expand(-1, FACTOR, -1))
-        start = torch.zeros_like(n_valid)
         chunk = self.config.chunk_tokens if is_chunked else None
-        return self._run(tokens, start, n_valid, held, {}, chunk)[0]
+        return self._run(tokens, whole(n_valid), held, {}, chunk)[0]
 
     def _run(
         self,
         tokens: Tensor,
-        start: Tensor,
-        end: Tensor,
+        place: Place,
         held: tuple[Tensor, Tensor],
         pasts: Mapping[str, Past],
         chunk: int | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        time = start.unsqueeze(1) + torch.arange(tokens.shape[1], device=tokens.device)
-        inside = ((time >= 0) & (time < end.unsqueeze(1))).unsqueeze(2)
+        inside = place.holds(place.times(0, tokens.shape[1])).unsqueeze(2)
         n_new = tokens.shape[1] - self.config.lookahead
         x, inputs = self.pre_lookahead_layer(self.embed(tokens) * inside, inside, held[0], n_new)
-        x = self._attend(self.encoders, x, start, end, pasts.get(_LAYERS[0]), chunk, 1)
+        x = self._attend(self.encoders, x, place, pasts.get(_LAYERS[0]), chunk, 1)
         x, repeats = self.up_layer(x * inside, held[1], n_new)
         x = self.up_embed(x)
-        x = self._attend(self.up_encoders, x, start, end, pasts.get(_LAYERS[1]), chunk, FACTOR)
+        x = self._attend(self.up_encoders, x, place, pasts.get(_LAYERS[1]), chunk, FACTOR)
         return self.after_norm(x), (inputs, repeats)
 
     def _attend(
         self,
         layers: nn.ModuleList,
         x: Tensor,
-        start: Tensor,
-        end: Tensor,
+        place: Place,
         past: Past | None,
         chunk: int | None,
         rate: int,
     ) -> Tensor:
         n_old = 0 if past is None else past.keys.shape[2]
-        first = start * rate
-        time = first.unsqueeze(1) + torch.arange(x.shape[1], device=x.device)
-        key_time = first.unsqueeze(1) + torch.arange(-n_old, x.shape[1], device=x.device)
+        fine = place.finer(rate)
         kept = None if past is None else self.config.kept_tokens * rate
         width = None if chunk is None else chunk * rate
         sight = Sight(
-            mask=_seen(time, key_time, end.unsqueeze(1) * rate, width, kept),
+            mask=_seen(fine, n_old, x.shape[1], width, kept),
             table=relative_table(x.shape[1], n_old, self.config.size).to(x),
         )
         for idx, layer in enumerate(layers):
@@ -184,12 +178,11 @@ class UpsampleConformer(nn.Module):
         return x
 
 
-def _seen(
-    time: Tensor, key_time: Tensor, end: Tensor, chunk: int | None, kept: int | None
-) -> Tensor:
-    """Which keys `(B, m)` a query `(B, n)` sees: `(B, 1, n, m)` bool."""
-    keys, queries = key_time.unsqueeze(1), time.unsqueeze(2)
-    is_seen = ((keys >= 0) & (keys < end.unsqueeze(1))).expand(-1, time.shape[1], -1)
+def _seen(place: Place, n_old: int, n_new: int, chunk: int | None, kept: int | None) -> Tensor:
+    """Which rows a new one sees, `(B, 1, n_new, n_old + n_new)` bool."""
+    key_time = place.times(-n_old, n_new)
+    keys, queries = key_time.unsqueeze(1), place.times(0, n_new).unsqueeze(2)
+    is_seen = place.holds(key_time).unsqueeze(1).expand(-1, n_new, -1)
     if chunk is not None:
         here = queries.div(chunk, rounding_mode="floor") * chunk
         is_seen = is_seen & (keys < here + chunk)

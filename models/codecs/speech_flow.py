@@ -1,7 +1,7 @@
 """Speech tokens to mel frames: encoder and flow matching as one checkpoint holds them.
 
-Whole utterances, or their beginnings: seen by chunks, mel frames of whole chunks that have their
-look-ahead are final, whatever follows. A prompt's tokens stand first, with its mel frames known.
+Whole utterances, or chunk by chunk: mel frames of whole chunks that have their look-ahead are
+final, whatever follows. A prompt's tokens stand first, with its mel frames known.
 
 Source: CosyVoice, `flow/flow.py` (Apache-2.0); keys of the modules are those of `flow.pt`.
 """
@@ -17,6 +17,8 @@ from torch.nn import functional
 
 from models.codecs.conformer import FACTOR, ConformerConfig, UpsampleConformer
 from models.codecs.flow import NOISE_FRAMES, Condition, Flow, FlowConfig, flow_noise
+from models.codecs.place import Place
+from models.spec import StateSpec
 from models.weights import load_weights
 
 
@@ -28,7 +30,7 @@ class SpeechFlowConfig:
         n_tokens: that a speech tokenizer knows.
         speaker_dim: of a speaker's embedding.
         encoder: its shape.
-        flow: its shape; chunks of twice as many frames as the encoder's have tokens.
+        flow: how mel frames are solved; chunks of twice as many as the encoder's have tokens.
     """
 
     n_tokens: int
@@ -42,11 +44,12 @@ class SpeechFlow(nn.Module):
 
     Args:
         config: shape of the weights.
+        estimator: of the flow, see `models.codecs.flow.Flow`.
     """
 
     noise: Tensor
 
-    def __init__(self, config: SpeechFlowConfig) -> None:
+    def __init__(self, config: SpeechFlowConfig, estimator: nn.Module) -> None:
         super().__init__()
         assert config.flow.chunk_frames == FACTOR * config.encoder.chunk_tokens, "the same chunks"
         self.config = config
@@ -55,7 +58,7 @@ class SpeechFlow(nn.Module):
         self.spk_embed_affine_layer = nn.Linear(config.speaker_dim, n_mels)
         self.encoder = UpsampleConformer(config.encoder)
         self.encoder_proj = nn.Linear(config.encoder.size, n_mels)
-        self.decoder = Flow(config.flow)
+        self.decoder = Flow(config.flow, estimator)
         self.register_buffer("noise", flow_noise(n_mels), persistent=False)
 
     def speaker(self, embedding: Tensor) -> Tensor:
@@ -85,22 +88,58 @@ class SpeechFlow(nn.Module):
         """
         rows = self.encoder.whole(self.input_embedding(tokens), n_valid, is_chunked=is_chunked)
         mu = self.encoder_proj(rows).transpose(1, 2)
-        time = torch.arange(mu.shape[2], device=mu.device).remainder(NOISE_FRAMES)
-        condition = Condition(mu=mu, known=known, speaker=speaker, n_valid=FACTOR * n_valid)
+        time = torch.arange(mu.shape[2], device=mu.device).expand(len(mu), -1)
+        condition = Condition(mu=mu, known=known, speaker=speaker)
         mel: Tensor = self.decoder(
-            self.noise[:, time].expand_as(mu), condition, is_chunked=is_chunked
+            self._noise_at(time), condition, FACTOR * n_valid, is_chunked=is_chunked
         )
         return mel
 
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        """All that a stream remembers; when it began is the caller's to know."""
+        return (*self.encoder.states, *self.decoder.states)
+
+    def stream(
+        self,
+        tokens: Tensor,
+        place: Place,
+        known: Tensor,
+        speaker: Tensor,
+        state: Mapping[str, Tensor],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mel frames `(B, n_mels, 2 * n)` of whole chunks of n tokens, and what is remembered then.
+
+        Args:
+            tokens: `(B, n + lookahead)`, the last ones only to be looked at; they come again.
+            place: of the tokens in their stream.
+            known: `(B, n_mels, 2 * n)`, mel frames of the prompt, zeros where there are none.
+            speaker: `(B, n_mels)`, see `speaker`.
+            state: as `states` lists it; zeros at the start.
+        """
+        rows, after = self.encoder(self.input_embedding(tokens), place, state)
+        n_frames = known.shape[2]
+        mu = self.encoder_proj(rows[:, :n_frames]).transpose(1, 2)
+        frames = place.finer(FACTOR)
+        time = frames.start.unsqueeze(1) + torch.arange(n_frames, device=mu.device)
+        noise = self._noise_at((time - frames.begin.unsqueeze(1)).clamp(min=0))
+        condition = Condition(mu=mu, known=known, speaker=speaker)
+        mel, flow_after = self.decoder.stream(noise, condition, frames, state)
+        return mel, {**after, **flow_after}
+
+    def _noise_at(self, time: Tensor) -> Tensor:
+        """`(B, n_mels, n)` at times `(B, n)` of a stream."""
+        return self.noise.T[time.remainder(NOISE_FRAMES)].transpose(1, 2)
+
 
 def make_speech_flow(
-    config: SpeechFlowConfig, tensors: Mapping[str, Tensor], *, source: str
+    config: SpeechFlowConfig, estimator: nn.Module, tensors: Mapping[str, Tensor], *, source: str
 ) -> SpeechFlow:
     """Both parts with their weights, those of `flow.pt`, on the CPU.
 
     Raises:
         WeightError: keys are missing, unexpected or misshapen; they are named.
     """
-    model = SpeechFlow(config)
+    model = SpeechFlow(config, estimator)
     load_weights(model, tensors, source=source)
     return model.requires_grad_(False)

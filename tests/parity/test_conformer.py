@@ -12,6 +12,7 @@ import torch
 
 from models.checkpoint import read_torch_file
 from models.codecs.conformer import ConformerConfig, UpsampleConformer, make_conformer
+from models.codecs.place import Place
 from models.errors import WeightError
 from models.layers.conv import ENDLESS
 from tests.parity.oracle import ask
@@ -73,7 +74,8 @@ def stream(model: UpsampleConformer, tokens: torch.Tensor, sizes: list[int]) -> 
         piece = tokens[n_done : n_done + size + AHEAD]
         window[0, : len(piece)] = piece
         end = torch.tensor([len(tokens) if is_last else ENDLESS])
-        out, state = model(window, torch.tensor([n_done]), end, state)
+        place = Place(start=torch.tensor([n_done]), begin=torch.tensor([0]), end=end)
+        out, state = model(window, place, state)
         n_given = len(piece) if is_last else size
         rows.append(out[0, : 2 * n_given])
         n_done += n_given
@@ -106,13 +108,16 @@ def test_streamed_chunks_are_the_reference_s(model, inputs, reference, sizes):
 def test_rows_of_a_batch_may_be_at_different_times(model, inputs, reference):
     """One goes on while the other begins: its first tokens stand behind what is not there yet."""
     tokens = inputs["tokens"][0]
-    _, state = model(
-        tokens[None, :13], torch.tensor([0]), torch.tensor([ENDLESS]), fresh_state(model, 1)
-    )
+    zero = torch.tensor([0])
+    first = Place(start=zero, begin=zero, end=torch.tensor([ENDLESS]))
+    _, state = model(tokens[None, :13], first, fresh_state(model, 1))
     joined = {name: torch.cat([t, torch.zeros_like(t)]) for name, t in state.items()}
     other = inputs["tokens"][1, :7]
     windows = torch.stack([tokens[10:23], torch.cat([torch.full((5, 512), 9.0), other, other[:1]])])
-    out, _ = model(windows, torch.tensor([10, -5]), torch.tensor([ENDLESS, 7]), joined)
+    place = Place(
+        start=torch.tensor([10, -5]), begin=torch.tensor([0, 0]), end=torch.tensor([ENDLESS, 7])
+    )
+    out, _ = model(windows, place, joined)
     expected = reference["chunked0"][20:40]
     torch.testing.assert_close(out[0, :20], expected, atol=TOLERANCE, rtol=0)
     torch.testing.assert_close(out[1, 10:24], reference["chunked1"], atol=TOLERANCE, rtol=0)

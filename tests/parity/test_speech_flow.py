@@ -10,10 +10,12 @@ import torch
 
 from models.checkpoint import read_torch_file
 from models.codecs.speech_flow import SpeechFlow, SpeechFlowConfig, make_speech_flow
+from models.codecs.unet import Unet
 from models.errors import WeightError
 from tests.parity.oracle import ask
 from tests.parity.test_conformer import CONFIG as ENCODER
 from tests.parity.test_flow import CONFIG as FLOW
+from tests.parity.test_flow import UNET
 
 N_PROMPT, N_TOKENS = 10, 17
 TOLERANCE = 2e-4
@@ -43,7 +45,9 @@ def reference(folder, inputs) -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def model(folder, reference) -> SpeechFlow:
-    return make_speech_flow(CONFIG, read_torch_file(folder / "flow.pt"), source="flow.pt")
+    return make_speech_flow(
+        CONFIG, Unet(UNET), read_torch_file(folder / "flow.pt"), source="flow.pt"
+    )
 
 
 def speak(
@@ -91,4 +95,4 @@ def test_weights_that_do_not_fit_are_named(folder, reference, key, tensor, shown
     if tensor is not None:
         held[key] = tensor
     with pytest.raises(WeightError, match=shown):
-        make_speech_flow(CONFIG, held, source="flow.pt")
+        make_speech_flow(CONFIG, Unet(UNET), held, source="flow.pt")

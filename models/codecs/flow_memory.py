@@ -1,0 +1,281 @@
+"""What the estimator of a flow looks back at: frames before a chunk, step by step of the solver.
+
+A mel frame is solved in some steps, and in each the estimator must see earlier frames as they were
+in the same step: so the state of a stream holds, for every step and for both halves of the guidance
+batch, the last inputs of each causal convolution and a row for each frame and attention layer. Two
+parts of the past are kept, so that a stream's state has one size however long it runs: the first
+frames, those of a voice's prompt, and the last ones.
+
+The batch of an estimator has two rows for each stream, next to one another: with the condition, and
+without.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from models.codecs.place import Place
+from models.spec import StateSpec
+
+N_HALVES: Final = 2
+"""Rows of a batch for each stream: with the condition, and without."""
+KEPT, CONTEXTS = "flow_kept", "flow_contexts"
+_NEVER: Final = -(1 << 40)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFrames:
+    """How much of the past is remembered.
+
+    Args:
+        first: frames from the start of a stream, its prompt's among them.
+        last: frames before a chunk, whole chunks of them.
+        dtype: in which the rows of attention layers are remembered.
+    """
+
+    first: int
+    last: int
+    dtype: Literal["float32", "float16"] = "float16"
+
+    @property
+    def n_frames(self) -> int:
+        """Frames in all: a shorter stream is solved as if everything were remembered."""
+        return self.first + self.last
+
+
+class Sight(Protocol):
+    """What an estimator may look at in one step of the solver; R is two rows for each stream.
+
+    The estimator asks for its convolutions' and its attention layers' past in the order in which
+    they run, each once.
+
+    Attributes:
+        bias: `(R, 1, n, n_old + n)`, 0 where a frame sees another, -inf elsewhere.
+    """
+
+    bias: Tensor
+
+    def context(self, x: Tensor, n_context: int) -> Tensor:
+        """Inputs `(R, n, C)` of a causal convolution, so many frames before them: `(R, ..., C)`.
+
+        What lies outside of the stream is silent.
+        """
+        ...
+
+    def kept(self, x: Tensor) -> Tensor:
+        """Rows `(R, n, C)` of an attention layer behind those remembered: `(R, n_old + n, C)`."""
+        ...
+
+
+class Estimator(Protocol):
+    """The speed of a flow: a stack of causal convolutions and of attention that sees whole chunks.
+
+    Attributes:
+        n_layers: attention layers.
+        kept_size: channels of the row that an attention layer remembers of a frame: its inputs, or
+            keys and values behind one another.
+        contexts: `(n_context, channels)` of each causal convolution, in the order they run.
+    """
+
+    n_layers: int
+    kept_size: int
+    contexts: tuple[tuple[int, int], ...]
+
+    def __call__(self, x: Tensor, time: float, sight: Sight) -> Tensor:
+        """Map `(R, n, 4 * n_mels)` at `time` in [0, 1] to `(R, n, n_mels)`.
+
+        Args:
+            x: of each frame: itself, what the encoder gives, the speaker, the known mel frame.
+            time: of the step.
+            sight: what may be looked at.
+        """
+        ...
+
+
+class WholeSight:
+    """Of whole utterances: nothing came before. Implements `Sight`.
+
+    Args:
+        place: of the frames.
+        n_frames: of the batch.
+        chunk: frames of a chunk, which see those of earlier chunks too; None: all frames.
+    """
+
+    def __init__(self, place: Place, n_frames: int, chunk: int | None) -> None:
+        time = place.times(0, n_frames)
+        self.bias = _bias(time, time, place, chunk)
+        self._inside = _inside(time, place)
+
+    def context(self, x: Tensor, n_context: int) -> Tensor:
+        """See `Sight.context`."""
+        return torch.nn.functional.pad(x * self._inside, (0, 0, n_context, 0))
+
+    def kept(self, x: Tensor) -> Tensor:
+        """See `Sight.kept`."""
+        return x
+
+
+def flow_states(shape: KeptFrames, estimator: Estimator, n_steps: int) -> tuple[StateSpec, ...]:
+    """What a stream carries from chunk to chunk.
+
+    Args:
+        shape: how much is remembered.
+        estimator: whose past it is.
+        n_steps: of the solver.
+    """
+    rows = (N_HALVES, estimator.n_layers, shape.n_frames, estimator.kept_size)
+    n_inputs = sum(n_context * n_channels for n_context, n_channels in estimator.contexts)
+    return (
+        StateSpec(name=KEPT, shape=(n_steps, *rows), dtype=shape.dtype),
+        StateSpec(name=CONTEXTS, shape=(n_steps, N_HALVES, n_inputs)),
+    )
+
+
+class Recall:
+    """The past of one call. Once each step's `sight` was used, `after` holds that of the next call.
+
+    Args:
+        state: `(B, ...)` by name, as `flow_states` lists it.
+        place: of the call's frames.
+        n_frames: of the call, whole chunks.
+        chunk: frames of a chunk.
+        shape: how much is remembered.
+        contexts: see `Estimator`.
+    """
+
+    def __init__(
+        self,
+        state: Mapping[str, Tensor],
+        place: Place,
+        n_frames: int,
+        chunk: int,
+        shape: KeptFrames,
+        contexts: tuple[tuple[int, int], ...],
+    ) -> None:
+        self._state = state
+        self._contexts = contexts
+        self.after = {name: torch.empty_like(state[name]) for name in (KEPT, CONTEXTS)}
+        own = place.times(0, n_frames)
+        old = _old_times(place, shape)
+        self.bias = _bias(own, torch.cat([old, own], dim=1), place, chunk, shape)
+        self.inside = _inside(own, place)
+        self.rows_after = _rows_after(place.start, n_frames, shape)
+
+    def sight(self, step: int) -> Sight:
+        """Of a step of the solver."""
+        before, after = self._state[CONTEXTS][:, step], self.after[CONTEXTS][:, step]
+        sizes = [n_context * n_channels for n_context, n_channels in self._contexts]
+        contexts = zip(
+            torch.split(before, sizes, dim=2),
+            torch.split(after, sizes, dim=2),
+            self._contexts,
+            strict=True,
+        )
+        kept = zip(
+            self._state[KEPT][:, step].unbind(2), self.after[KEPT][:, step].unbind(2), strict=True
+        )
+        return _StepSight(
+            self,
+            iter([(_rows_of(old, s), _rows_of(new, s)) for old, new, s in contexts]),
+            iter(list(kept)),
+        )
+
+
+class _StepSight:
+    """Of one step of a call; each past is `(B, 2, n_old, C)`, before and after."""
+
+    def __init__(
+        self,
+        recall: Recall,
+        contexts: Iterator[tuple[Tensor, Tensor]],
+        kept: Iterator[tuple[Tensor, Tensor]],
+    ) -> None:
+        self.bias = recall.bias
+        self._inside = recall.inside
+        self._rows_after = recall.rows_after
+        self._contexts = contexts
+        self._kept = kept
+
+    def context(self, x: Tensor, n_context: int) -> Tensor:
+        """See `Sight.context`."""
+        old, new = next(self._contexts)
+        window = _behind(old, x * self._inside)
+        new.copy_(window[:, :, -n_context:])
+        return window.flatten(0, 1)
+
+    def kept(self, x: Tensor) -> Tensor:
+        """See `Sight.kept`."""
+        old, new = next(self._kept)
+        window = _behind(old, x)
+        rows = window.flatten(0, 2).index_select(0, self._rows_after)
+        new.copy_(rows.view(new.shape))
+        return window.flatten(0, 1)
+
+
+def _behind(old: Tensor, x: Tensor) -> Tensor:
+    """Rows `(R, n, C)` of a call behind `old` `(B, 2, n_old, C)`."""
+    return torch.cat([old.to(x.dtype), x.view(-1, N_HALVES, *x.shape[1:])], dim=2)
+
+
+def _rows_of(packed: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A view of inputs `(B, 2, n_context * C)` as rows `(B, 2, n_context, C)`."""
+    return packed.view(*packed.shape[:2], *shape)
+
+
+def _old_times(place: Place, shape: KeptFrames) -> Tensor:
+    """Time of each frame remembered, `(B, n_frames)`; far before all time where there is none."""
+    first = torch.arange(shape.first, device=place.start.device).expand(len(place.start), -1)
+    last = place.times(-shape.last, 0)
+    # What is among the first frames and among the last counts once.
+    return torch.cat(
+        [
+            first.masked_fill(first >= place.start.unsqueeze(1), _NEVER),
+            last.masked_fill(last < shape.first, _NEVER),
+        ],
+        dim=1,
+    )
+
+
+def _rows_after(start: Tensor, n_new: int, shape: KeptFrames) -> Tensor:
+    """Which of the rows remembered, and of `n_new` new ones, are remembered next; flat."""
+    n_old = shape.n_frames
+    time = torch.arange(shape.first, device=start.device)
+    since = time - start.unsqueeze(1)
+    first = torch.where((since >= 0) & (since < n_new), n_old + since, time)
+    last = torch.arange(shape.first + n_new, n_old + n_new, device=start.device)
+    own = torch.cat([first, last.expand(len(start), -1)], dim=1)
+    row = torch.arange(N_HALVES * len(start), device=start.device).unsqueeze(1)
+    return (own.repeat_interleave(N_HALVES, dim=0) + row * (n_old + n_new)).flatten()
+
+
+def _inside(time: Tensor, place: Place) -> Tensor:
+    """`(R, n, 1)`: 1 for frames of their stream, 0 for what is outside."""
+    return place.holds(time).repeat_interleave(N_HALVES, dim=0).unsqueeze(2).float()
+
+
+def _bias(
+    time: Tensor,
+    key_time: Tensor,
+    place: Place,
+    chunk: int | None,
+    shape: KeptFrames | None = None,
+) -> Tensor:
+    """`(R, 1, n, n_keys)`, 0 where a frame at `time` `(B, n)` sees one at `key_time`, else -inf."""
+    keys, frames = key_time.unsqueeze(1), time.unsqueeze(2)
+    is_seen = place.holds(key_time).unsqueeze(1).expand(-1, time.shape[1], -1)
+    if chunk is not None:
+        here = frames.div(chunk, rounding_mode="floor") * chunk
+        is_seen = is_seen & (keys < here + chunk)
+        if shape is not None:
+            # However many chunks a call brings, a frame sees what it would see in a call of one.
+            is_seen = is_seen & ((keys >= here - shape.last) | (keys < shape.first))
+    # What does not count sees itself at least: attention to nothing has no value.
+    is_seen = is_seen | (keys == frames)
+    bias = torch.zeros(is_seen.shape, device=time.device).masked_fill(~is_seen, -math.inf)
+    return bias.repeat_interleave(N_HALVES, dim=0).unsqueeze(1)

@@ -174,7 +174,7 @@ class Hift(nn.Module):
 
         Args:
             mel: `(B, n_mels, F)`, new frames.
-            n_valid: `(B,)` real ones among them; fewer than F only in a last chunk.
+            n_valid: `(B,)` real ones among them, the first ones.
             state: as `states` lists it; zeros at the start.
             is_last: `(B,)`.
         """
@@ -185,24 +185,25 @@ class Hift(nn.Module):
         window = torch.cat([state[MEL].to(mel.dtype), mel], dim=2)
         start = n_before - 2 * reach
         span = Span(start=start, end=torch.where(is_last, n_after, ENDLESS))
-        pcm, cycles = self._run(window, span, state[CYCLES][:, 0], F0_REACH + 1, n_new)
+        pcm, cycles = self._run(window, span, state[CYCLES][:, 0], F0_REACH + 1, n_valid)
         first = (n_before - reach).clamp(min=0)
         last = torch.where(is_last, n_after, (n_after - reach).clamp(min=0))
         given, n_samples = cut(pcm, start, first, last, n_new + reach, self.samples_per_frame)
+        kept = n_valid.unsqueeze(1) + torch.arange(2 * reach, device=mel.device)
         return Decoded(
             pcm=given,
             n_samples=n_samples,
             state={
                 CLOCK: n_after.unsqueeze(1),
-                MEL: window[:, :, n_new:],
+                MEL: window.gather(2, kept.unsqueeze(1).expand(-1, window.shape[1], -1)),
                 CYCLES: cycles.unsqueeze(1),
             },
         )
 
     def _run(
-        self, mel: Tensor, span: Span, cycles: Tensor, anchor: int, n_on: int
+        self, mel: Tensor, span: Span, cycles: Tensor, anchor: int, n_on: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """PCM of a window, and the source's cycles before frame `anchor + n_on` of it.
+        """PCM of a window, and the source's cycles before frame `anchor + n_on` `(B,)` of it.
 
         `cycles` are those before frame `anchor`, the first whose pitch has all its context.
         """

@@ -86,7 +86,7 @@ class Source(nn.Module):
         self.register_buffer("orders", torch.arange(1, n_waves + 1), persistent=False)
 
     def forward(
-        self, f0: Tensor, span: Span, cycles: Tensor, anchor: int, n_on: int
+        self, f0: Tensor, span: Span, cycles: Tensor, anchor: int, n_on: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The wave of a window, and where the fundamental is for the next one.
 
@@ -95,7 +95,7 @@ class Source(nn.Module):
             span: of the window's frames.
             cycles: `(B,)` of the fundamental, before frame `anchor` of the window; in [0, 1).
             anchor: a frame's index.
-            n_on: frames by which the next window begins later.
+            n_on: `(B,)` frames by which the next window begins later.
 
         Returns:
             `(B, n * samples_per_frame)`, and `(B,)` cycles before frame `anchor + n_on`.
@@ -105,7 +105,8 @@ class Source(nn.Module):
         steps = (f0.double() / self.sample_rate_hz).masked_fill(time < 0, 0.0)
         sums = (steps * self.samples_per_frame).cumsum(dim=1)
         whole = sums + (cycles.double() - sums[:, anchor - 1]).unsqueeze(1)
-        following = whole[:, anchor + n_on - 1].remainder(1.0).to(cycles.dtype)
+        last = (anchor + n_on - 1).unsqueeze(1)
+        following = whole.gather(1, last)[:, 0].remainder(1.0).to(cycles.dtype)
         phases = self._phases(whole.remainder(1.0).float(), steps.float(), time, span)
         waves = (2 * torch.pi * phases).sin()
         is_voiced = (f0 > self.voiced_hz).repeat_interleave(self.samples_per_frame, dim=1)

@@ -28,10 +28,10 @@ def stub_cosyvoice_libraries() -> None:
     sys.modules["matcha.utils.pylogger"].get_pylogger = lambda name: None
     sys.modules["conformer"].ConformerBlock = object
     sys.modules["omegaconf"].DictConfig = dict
-    sys.modules["scipy.signal"].get_window = _hann
+    sys.modules["scipy.signal"].get_window = hann
 
 
-def _hann(name: str, size: int, fftbins: bool) -> object:
+def hann(name: str, size: int, fftbins: bool) -> object:
     """What `scipy.signal.get_window` gives for the one window that is asked for."""
     assert name == "hann"
     return torch.hann_window(size, periodic=fftbins, dtype=torch.float64).numpy()

@@ -25,7 +25,7 @@ class ChunkWork:
         stream_id: whose frames.
         chunk_idx: counts from 0.
         first_frame: index of the first new frame in the stream.
-        n_frames: size of the call, one of `CodecSpec.chunk_frames` (F).
+        n_frames: size of the call, one of `CodecSpec.sizes` (F).
         n_valid: new frames; fewer than `n_frames` only in the last chunk, which may have none.
         n_context: frames before `first_frame` that are passed again.
         is_first: the codec starts from its zero state.
@@ -94,10 +94,13 @@ def next_chunk(stream: Stream, now_s: float, ramp: Ramp) -> ChunkWork | None:
         return None
     if stream.is_generation_done:
         return _final_chunk(stream, ramp.codec)
+    sizes = ramp.codec.sizes(stream.chunk_idx)
     if not ramp.is_hurried:
-        size = ramp.codec.chunk_frames[-1]
+        size = sizes[-1]
     elif deadlines.is_startup(stream):
-        size = ramp.first_size
+        size = ramp.first_size if ramp.first_size in sizes else sizes[0]
+    elif stream.chunk_idx == 0 and ramp.codec.first_frames:
+        size = sizes[-1]  # Nobody waits for it.
     else:
         size = _size_within(stream.frames_waiting, deadlines.slack_s(stream, now_s), ramp)
     if stream.frames_waiting < size:
@@ -107,14 +110,17 @@ def next_chunk(stream: Stream, now_s: float, ramp: Ramp) -> ChunkWork | None:
 
 def chunk_of_size(stream: Stream, size: int, ramp: Ramp) -> ChunkWork | None:
     """This stream's chunk in a call of `size` that is made anyway; None if it cannot fill one."""
-    if not stream.wants_pcm or stream.is_paused or is_delivered(stream, ramp.codec):
+    codec = ramp.codec
+    if not stream.wants_pcm or stream.is_paused or is_delivered(stream, codec):
         return None
-    if stream.is_generation_done and stream.frames_waiting <= size:
-        return _work(stream, ramp.codec, size, stream.frames_waiting, is_last=True)
+    if size not in codec.sizes(stream.chunk_idx):
+        return None
+    if stream.is_generation_done and stream.frames_waiting + codec.last_room_frames <= size:
+        return _work(stream, codec, size, stream.frames_waiting, is_last=True)
     is_too_small = deadlines.is_startup(stream) and size < ramp.first_size
     if is_too_small or stream.frames_waiting < size:
         return None
-    return _work(stream, ramp.codec, size, size, is_last=False)
+    return _work(stream, codec, size, size, is_last=False)
 
 
 def take(stream: Stream, work: ChunkWork) -> None:
@@ -140,14 +146,14 @@ def is_delivered(stream: Stream, codec: CodecSpec) -> bool:
 def _first_size(limits: Limits, step_s: float, costs: StepCosts) -> int:
     """The smallest first chunk that plays until the chunk after it can be there."""
     codec = limits.codec
-    sizes = codec.chunk_frames
-    n_rows = sizes[0] * limits.frame.rows_per_frame
-    call_s = costs.chunk_s(1, sizes[0])
+    sizes, following = codec.sizes(0), codec.sizes(1)
+    n_rows = following[0] * limits.frame.rows_per_frame
+    call_s = costs.chunk_s(1, following[0])
     last_s = costs.both_s(step_s, call_s)
     gap_s = UNEVEN * (n_rows * min(last_s, costs.cheap_s(step_s)) + last_s) + limits.config.held_s
     gap_s += call_s  # One of another size may go before it.
     if costs.is_dear(step_s, call_s, limits.config.jitter_s):
-        gap_s += costs.chunk_s(1, sizes[-1])  # It may be of the largest, and hold the rows up.
+        gap_s += costs.chunk_s(1, following[-1])  # It may be of the largest, and hold the rows up.
     sounding = [size for size in sizes if size > codec.lookahead_frames]
     lasting = [
         size for size in sounding if (size - codec.lookahead_frames) * limits.frame_s >= gap_s
@@ -169,11 +175,12 @@ def _size_within(n_waiting: int, slack_s: float, ramp: Ramp) -> int:
 
 def _final_chunk(stream: Stream, codec: CodecSpec) -> ChunkWork:
     """The next chunk once generation is done: full ones, then a last one that flushes."""
-    n_waiting = stream.frames_waiting
-    largest = codec.chunk_frames[-1]
-    if n_waiting > largest:
-        return _work(stream, codec, largest, largest, is_last=False)
-    size = next(size for size in codec.chunk_frames if size >= n_waiting)
+    n_waiting, sizes = stream.frames_waiting, codec.sizes(stream.chunk_idx)
+    n_needed = n_waiting + codec.last_room_frames
+    if n_needed > sizes[-1]:
+        size = max(size for size in sizes if size <= n_waiting)
+        return _work(stream, codec, size, size, is_last=False)
+    size = next(size for size in sizes if size >= n_needed)
     return _work(stream, codec, size, n_waiting, is_last=True)
 
 

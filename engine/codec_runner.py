@@ -66,7 +66,7 @@ class CodecRunner:
         self._streams = streams
         self._graphs = graphs
         self._n_context = codec.left_context_frames
-        self._chunk_frames = codec.chunk_frames
+        self._call_frames = codec.all_sizes
         self._sizes = bucket_sizes(min(codec.max_batch, max_streams))
         n_most = self._sizes[-1]
         self._index = torch.zeros((5, n_most), dtype=torch.int64, device=device)
@@ -74,7 +74,7 @@ class CodecRunner:
             n: slots.frames.new_zeros(
                 (n_most, self._n_context + n, slots.frames.shape[2]), dtype=torch.int64
             ).to(device)
-            for n in (() if graphs is None else codec.chunk_frames)
+            for n in (() if graphs is None else codec.all_sizes)
         }
 
     def capture(self) -> None:
@@ -82,7 +82,7 @@ class CodecRunner:
         if self._graphs is None:
             return
         nothing = np.zeros((5, 0), dtype=np.int64)
-        for n_frames in self._chunk_frames:
+        for n_frames in self._call_frames:
             for bucket in self._sizes:
                 self._fill(nothing, n_frames, bucket)
                 call = partial(self._padded_step, n_frames, bucket)

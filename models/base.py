@@ -205,7 +205,7 @@ class SpeechModel(Protocol):
         Args:
             frames: `(B, L + F, Q)` int64: the last L = `codec.left_context_frames` frames before
                 the chunk (-1 for context from before the start), then F new ones, F one of
-                `codec.chunk_frames` (0 past `n_valid`).
+                `codec.sizes` (0 past `n_valid`).
             n_valid: `(B,)` real new frames in each row; fewer than F only in a last chunk.
             state: `(B, *shape)` tensors by name; at `is_first` the plan's seeds, else zeros.
             is_first: `(B,)` bool.

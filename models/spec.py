@@ -195,6 +195,10 @@ class CodecSpec:
             The first call gives `F - lookahead_frames` frames of audio, the last gives the rest.
         state: per-stream tensors that `decode` takes and returns.
         max_batch: most streams in one call.
+        first_frames: the ramp of a first call, where it is another: a codec whose chunks lie on a
+            grid is brought onto it so.
+        last_room_frames: frames by which a last call must be larger than what it brings: the room
+            of those that calls hold back and a last one does not.
     """
 
     chunk_frames: tuple[int, ...]
@@ -202,13 +206,30 @@ class CodecSpec:
     lookahead_frames: int = 0
     state: tuple[StateSpec, ...] = ()
     max_batch: int = 16
+    first_frames: tuple[int, ...] = ()
+    last_room_frames: int = 0
 
     def __post_init__(self) -> None:
-        """Check the ramp."""
-        if not self.chunk_frames or list(self.chunk_frames) != sorted(set(self.chunk_frames)):
-            raise SpecError(f"chunk_frames {self.chunk_frames} must ascend and not be empty")
-        if self.chunk_frames[0] < 1:
-            raise SpecError(f"chunk_frames {self.chunk_frames} must be positive")
+        """Check both ramps."""
+        if not self.chunk_frames:
+            raise SpecError("chunk_frames must not be empty")
+        for name, sizes in (("chunk", self.chunk_frames), ("first", self.first_frames)):
+            if list(sizes) != sorted(set(sizes)):
+                raise SpecError(f"{name}_frames {sizes} must ascend")
+            if sizes and sizes[0] < 1:
+                raise SpecError(f"{name}_frames {sizes} must be positive")
+            # Fewer frames than the smallest size can only go in a last call.
+            if sizes and sizes[-1] < sizes[0] - 1 + self.last_room_frames:
+                raise SpecError(f"{name}_frames {sizes} leave no room for a last call")
+
+    def sizes(self, chunk_idx: int) -> tuple[int, ...]:
+        """Allowed numbers of new frames in a stream's call, ascending; it had `chunk_idx` calls."""
+        return self.first_frames if chunk_idx == 0 and self.first_frames else self.chunk_frames
+
+    @property
+    def all_sizes(self) -> tuple[int, ...]:
+        """Of first calls and of others, ascending."""
+        return tuple(sorted({*self.first_frames, *self.chunk_frames}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +268,7 @@ class ModelSpec:
     is the number of streamed text ids that a stream can hold; 0 where text cannot be streamed in.
     `sound_tags` are names that the model makes a sound of where they stand in angle brackets
     (`laugh`); other tags never reach a model. With one of the `whole_text_options` a text is taken
-    whole all the same.
+    whole all the same. `watermark` names the mark in its sound, if there is one.
     """
 
     name: str
@@ -270,6 +291,7 @@ class ModelSpec:
     options: tuple[OptionSpec, ...] = ()
     weights_licence: str = ""
     weights_source: str = ""
+    watermark: str = ""
 
     def __post_init__(self) -> None:
         """Check that names exist and lengths agree."""

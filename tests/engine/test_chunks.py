@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from engine import chunks, deadlines
@@ -126,12 +126,78 @@ def test_a_chunk_is_launched_once():
         chunks.take(stream, work)
 
 
+GRID = CodecSpec(
+    chunk_frames=(25, 50), first_frames=(13, 38), lookahead_frames=8, last_room_frames=3
+)
+
+
+def test_a_first_call_has_a_ramp_of_its_own():
+    stream = _begun(frames_ready=12)
+    assert chunks.next_chunk(stream, NOW_S, _ramp(GRID)) is None
+    stream.frames_ready = 30
+    work = chunks.next_chunk(stream, NOW_S, _ramp(GRID))
+    assert work is not None
+    assert work.n_frames == 13
+    chunks.take(stream, work)
+    assert chunks.next_chunk(stream, NOW_S, _ramp(GRID)) is None, "17 frames wait for 25"
+    stream.frames_ready = 38
+    work = chunks.next_chunk(stream, NOW_S, _ramp(GRID))
+    assert work is not None
+    assert work.n_frames == 25
+
+
+def test_a_first_chunk_that_nobody_waits_for_is_the_largest_of_its_ramp():
+    stream = startup(n_prefilled=[4], is_paced=False, frames_ready=40)
+    work = chunks.next_chunk(stream, NOW_S, _ramp(GRID))
+    assert work is not None
+    assert work.n_frames == 38
+
+
+def test_a_stream_joins_no_call_of_a_size_that_is_not_its_own():
+    stream = _begun(frames_ready=60)
+    assert chunks.chunk_of_size(stream, 25, _ramp(GRID)) is None
+    work = chunks.chunk_of_size(stream, 13, _ramp(GRID))
+    assert work is not None
+    chunks.take(stream, work)
+    assert chunks.chunk_of_size(stream, 13, _ramp(GRID)) is None
+    assert chunks.chunk_of_size(stream, 25, _ramp(GRID)) is not None
+
+
+@pytest.mark.parametrize(
+    ("n_waiting", "size", "n_valid", "is_last"),
+    [
+        (0, 25, 0, True),
+        (22, 25, 22, True),
+        (23, 50, 23, True),  # 25 have no room for what was held back
+        (25, 50, 25, True),
+        (47, 50, 47, True),
+        (48, 25, 25, False),  # and 23 in the next
+        (60, 50, 50, False),
+    ],
+)
+def test_a_last_call_has_room_for_what_was_held_back(n_waiting, size, n_valid, is_last):
+    stream = playing(1, slack_s=0.1, frames_ready=50 + n_waiting, is_generation_done=True)
+    work = chunks.next_chunk(stream, NOW_S, _ramp(GRID))
+    assert work is not None
+    assert (work.n_frames, work.n_valid, work.is_last) == (size, n_valid, is_last)
+
+
+def test_the_last_of_a_stream_joins_only_a_call_with_room():
+    stream = playing(1, slack_s=0.1, frames_ready=50 + 23, is_generation_done=True)
+    assert chunks.chunk_of_size(stream, 25, _ramp(GRID)) is None
+    work = chunks.chunk_of_size(stream, 50, _ramp(GRID))
+    assert work is not None
+    assert work.is_last
+
+
 SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=4, unique=True).map(sorted)
 
 
 @given(
     sizes=SIZES,
+    first=st.just([]) | SIZES,
     lookahead=st.integers(0, 6),
+    room=st.integers(0, 3),
     context=st.integers(0, 5),
     n_frames=st.integers(0, 60),
     pace=st.lists(st.integers(0, 9), min_size=1, max_size=8),
@@ -140,14 +206,20 @@ SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=4, unique=True).map(so
     policy=st.sampled_from(["latency", "throughput"]),
 )
 def test_every_frame_goes_to_the_codec_once_and_in_order(
-    sizes, lookahead, context, n_frames, pace, step_s, n_tail, policy
+    sizes, first, lookahead, room, context, n_frames, pace, step_s, n_tail, policy
 ):
     """For every length and pace: the reference sent the last chunk twice at whole intervals.
 
     The end is known `n_tail` steps after the last frame: an end row gives no frame.
     """
+    for ramp_sizes in (sizes, first):
+        assume(not ramp_sizes or ramp_sizes[-1] >= ramp_sizes[0] - 1 + room)
     codec = CodecSpec(
-        chunk_frames=tuple(sizes), lookahead_frames=lookahead, left_context_frames=context
+        chunk_frames=tuple(sizes),
+        first_frames=tuple(first),
+        lookahead_frames=lookahead,
+        last_room_frames=room,
+        left_context_frames=context,
     )
     ramp = _ramp(codec, policy=policy)
     stream = _begun()
@@ -163,9 +235,9 @@ def test_every_frame_goes_to_the_codec_once_and_in_order(
         work = chunks.next_chunk(stream, now_s, ramp)
         if work is None:
             continue
-        assert work.n_frames in sizes
+        assert work.n_frames in (first if first and work.is_first else sizes)
         assert work.n_valid == work.n_frames or work.is_last
-        assert 0 <= work.n_valid <= work.n_frames
+        assert 0 <= work.n_valid <= work.n_frames - room * work.is_last
         assert work.n_context == min(context, work.first_frame)
         assert work.is_first == (not seen)
         assert work.chunk_idx == stream.chunk_idx

@@ -68,6 +68,28 @@ def test_a_ramp_must_ascend_from_one_or_more(chunk_frames: tuple[int, ...]):
         CodecSpec(chunk_frames=chunk_frames)
 
 
+@pytest.mark.parametrize("first_frames", [(0, 1), (2, 1), (1, 1)])
+def test_so_must_that_of_a_first_call(first_frames: tuple[int, ...]):
+    with pytest.raises(SpecError, match="first_frames"):
+        CodecSpec(chunk_frames=(1, 2), first_frames=first_frames)
+
+
+def test_a_ramp_must_have_room_for_a_last_call():
+    """Of 24 frames none could go: they fill no call, and leave none of the room."""
+    with pytest.raises(SpecError, match=r"chunk_frames \(25,\)"):
+        CodecSpec(chunk_frames=(25,), last_room_frames=3)
+    with pytest.raises(SpecError, match=r"first_frames \(13,\)"):
+        CodecSpec(chunk_frames=(25, 50), first_frames=(13,), last_room_frames=3)
+
+
+def test_a_first_call_has_the_sizes_of_all_calls_where_it_has_none_of_its_own():
+    plain = CodecSpec(chunk_frames=(1, 4))
+    grid = CodecSpec(chunk_frames=(25, 50), first_frames=(13, 38), last_room_frames=3)
+    assert plain.sizes(0) == plain.sizes(1) == plain.all_sizes == (1, 4)
+    assert (grid.sizes(0), grid.sizes(1)) == ((13, 38), (25, 50))
+    assert grid.all_sizes == (13, 25, 38, 50)
+
+
 def test_a_phase_must_state_every_column():
     short = PhaseSpec(name="audio", columns=(PhaseColumn(fill="sampled"),))
     with pytest.raises(SpecError, match="'audio' must state all 4 columns"):

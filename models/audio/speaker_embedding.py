@@ -89,7 +89,7 @@ class CamPlus(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Vectors `(B, size)` of features `(B, T, n_mels)`, all of the same length."""
-        x = self.head(features.mT)
+        x = self.head(features.transpose(1, 2))
         for name, part in self.xvector.items():
             if name == "dense":
                 x = torch.cat([x.mean(dim=2), x.std(dim=2)], dim=1).unsqueeze(2)

@@ -60,6 +60,8 @@ class HiftConfig:
             form), not by steps of a frame (22.05 kHz form).
         slope: of the rectifiers before upsampling.
         limit: of the PCM.
+        lookahead: mel frames after a frame that its audio is made with; None: all that the network
+            reaches, which makes streams equal to whole decoding.
     """
 
     sample_rate_hz: int
@@ -81,6 +83,7 @@ class HiftConfig:
     is_interpolated: bool
     slope: float
     limit: float
+    lookahead: int | None = None
 
     @property
     def samples_per_frame(self) -> int:
@@ -105,6 +108,11 @@ class HiftConfig:
         # The last grid begins a position early; the last layer, and the transform back.
         last = (1 + KERNEL // 2) * self.n_hop + self.n_fft // 2 + self.n_hop
         return math.ceil((max(by_mel, by_source) + last) / width)
+
+    @property
+    def ahead(self) -> int:
+        """Mel frames by which the audio of a stream is late."""
+        return self.reach if self.lookahead is None else self.lookahead
 
 
 def _reach(kernel: int, dilations: tuple[int, ...]) -> int:
@@ -163,14 +171,14 @@ class Hift(nn.Module):
         """All that a stream remembers: mel frames for context, and where its source is."""
         return (
             StateSpec(name=CLOCK, shape=(1,), dtype="int64"),
-            StateSpec(name=MEL, shape=(self.config.n_mels, 2 * self.config.reach)),
+            StateSpec(name=MEL, shape=(self.config.n_mels, self.config.reach + self.config.ahead)),
             StateSpec(name=CYCLES, shape=(1,)),
         )
 
     def decode(
         self, mel: Tensor, n_valid: Tensor, state: Mapping[str, Tensor], is_last: Tensor
     ) -> Decoded:
-        """PCM of one chunk of each stream, `reach` frames late; the last chunk gives all.
+        """PCM of one chunk of each stream, `ahead` frames late; the last chunk gives all.
 
         Args:
             mel: `(B, n_mels, F)`, new frames.
@@ -178,18 +186,18 @@ class Hift(nn.Module):
             state: as `states` lists it; zeros at the start.
             is_last: `(B,)`.
         """
-        reach = self.config.reach
+        reach, ahead = self.config.reach, self.config.ahead
         n_new = mel.shape[2]
         n_before = state[CLOCK][:, 0]
         n_after = n_before + n_valid
         window = torch.cat([state[MEL].to(mel.dtype), mel], dim=2)
-        start = n_before - 2 * reach
+        start = n_before - reach - ahead
         span = Span(start=start, end=torch.where(is_last, n_after, ENDLESS))
         pcm, cycles = self._run(window, span, state[CYCLES][:, 0], F0_REACH + 1, n_valid)
-        first = (n_before - reach).clamp(min=0)
-        last = torch.where(is_last, n_after, (n_after - reach).clamp(min=0))
-        given, n_samples = cut(pcm, start, first, last, n_new + reach, self.samples_per_frame)
-        kept = n_valid.unsqueeze(1) + torch.arange(2 * reach, device=mel.device)
+        first = (n_before - ahead).clamp(min=0)
+        last = torch.where(is_last, n_after, (n_after - ahead).clamp(min=0))
+        given, n_samples = cut(pcm, start, first, last, n_new + ahead, self.samples_per_frame)
+        kept = n_valid.unsqueeze(1) + torch.arange(reach + ahead, device=mel.device)
         return Decoded(
             pcm=given,
             n_samples=n_samples,

@@ -32,15 +32,15 @@ FORMS = {
 }
 
 
-def make(rate_hz: int) -> HiFTGenerator:
+def make(rate_hz: int, n_mels: int = N_MELS) -> HiFTGenerator:
     """A vocoder whose pitch wanders between no voice and some 300 Hz."""
     torch.manual_seed(5)
     model = HiFTGenerator(
-        in_channels=N_MELS,
+        in_channels=n_mels,
         base_channels=32,
         nb_harmonics=8,
         sampling_rate=rate_hz,
-        f0_predictor=ConvRNNF0Predictor(in_channels=N_MELS, cond_channels=16),
+        f0_predictor=ConvRNNF0Predictor(in_channels=n_mels, cond_channels=16),
         **FORMS[rate_hz],
     ).eval()
     with torch.no_grad():

@@ -1,0 +1,211 @@
+"""Speech tokens to PCM, streamed: the detokenizer of the flow-matching families.
+
+Three parts, each with what it remembers: the encoder (`models.codecs.conformer`), the flow with its
+estimator (`models.codecs.flow`), the vocoder (`models.codecs.hift`). Nothing is computed twice, and
+the last chunk is made as all others are.
+
+The grid. Tokens see one another in chunks of, say, 25, counted from the first of the prompt, and
+three tokens ahead. A chunk is made when its look-ahead is there. A voice's prompt ends inside of a
+chunk: its last `n_pending` tokens wait for `first_tokens` new ones to fill it. So the first call
+needs 10 + 3 tokens and the following ones 25 or 50, whatever came before, and the tokens at hand
+are always on the grid. A last call gives all, and has room for the three tokens that waited.
+
+The vocoder runs chunk by chunk too, in calls of several as well: with less look-ahead than its
+network reaches (`HiftConfig.lookahead`) it gives the same for every pattern of chunks only so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.base import Decoded
+from models.codecs.causal import DTYPES
+from models.codecs.conformer import FACTOR
+from models.codecs.hift import Hift
+from models.codecs.place import Place
+from models.codecs.speech_flow import SpeechFlow
+from models.layers.conv import ENDLESS
+from models.spec import CodecSpec, StateSpec
+
+CLOCK, BEGIN = "token_start", "token_begin"
+TOKENS, KNOWN, SPEAKER = "tokens", "known_mel", "speaker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token2WavConfig:
+    """How tokens are streamed.
+
+    Args:
+        first_tokens: new tokens in a stream's first chunk, with a prompt's before them.
+        chunks: of a call, ascending.
+        max_batch: most streams in a call.
+    """
+
+    first_tokens: int = 10
+    chunks: tuple[int, ...] = (1, 2)
+    max_batch: int = 8
+
+
+class Token2Wav(nn.Module):
+    """The detokenizer.
+
+    Args:
+        flow: encoder and flow.
+        hift: the vocoder.
+        config: how tokens are streamed.
+    """
+
+    def __init__(self, flow: SpeechFlow, hift: Hift, config: Token2WavConfig | None = None) -> None:
+        super().__init__()
+        config = config or Token2WavConfig()
+        encoder = flow.config.encoder
+        self.flow = flow
+        self.hift = hift
+        self.n_ahead = encoder.lookahead
+        self.chunk_tokens = encoder.chunk_tokens
+        self.n_pending = self.chunk_tokens - config.first_tokens
+        assert config.first_tokens > 0, "a first chunk brings something"
+        assert self.n_pending > self.n_ahead, "a first call has a size of its own"
+        calls = [n * self.chunk_tokens for n in config.chunks]
+        self.spec = CodecSpec(
+            chunk_frames=tuple(calls),
+            first_frames=tuple(n - self.n_pending + self.n_ahead for n in calls),
+            lookahead_frames=self.n_ahead + math.ceil(hift.config.ahead / FACTOR),
+            last_room_frames=self.n_ahead,
+            state=(*self._own_states, *flow.states, *hift.states),
+            max_batch=config.max_batch,
+        )
+
+    @property
+    def samples_per_frame(self) -> int:
+        """PCM samples of a token."""
+        return FACTOR * self.hift.samples_per_frame
+
+    @property
+    def _own_states(self) -> tuple[StateSpec, ...]:
+        n_mels = self.flow.config.flow.n_mels
+        return (
+            StateSpec(name=CLOCK, shape=(1,), dtype="int64"),
+            StateSpec(name=BEGIN, shape=(1,), dtype="int64"),
+            StateSpec(name=TOKENS, shape=(self.n_pending,), dtype="int64"),
+            StateSpec(name=KNOWN, shape=(n_mels, FACTOR * self.n_pending)),
+            StateSpec(name=SPEAKER, shape=(n_mels,)),
+        )
+
+    @torch.inference_mode()
+    def seed(self, tokens: Tensor, mel: Tensor, speaker: Tensor) -> dict[str, Tensor]:
+        """What a voice leaves in the state of a stream, by name. Worker thread; seconds of work.
+
+        So much of the prompt's beginning is left out (under a second) that its end lies right on
+        the grid; a short prompt, or none, is taken whole.
+
+        Args:
+            tokens: `(m,)` of the prompt, none or more.
+            mel: `(n_mels, 2 * m)`, its mel frames.
+            speaker: `(speaker_dim,)`, the speaker's embedding.
+        """
+        assert mel.shape[1] == FACTOR * len(tokens), "two mel frames for each token"
+        told = self.flow.speaker(speaker.unsqueeze(0).to(self.flow.noise.device))
+        n_whole = max(0, len(tokens) - self.n_pending) // self.chunk_tokens * self.chunk_tokens
+        first = max(0, len(tokens) - self.n_pending - n_whole)
+        tokens, mel = tokens[first:].to(told.device), mel[:, FACTOR * first :].to(told)
+        state = self._seen(tokens, mel, told, n_whole)
+        n_missing = max(0, self.n_pending - len(tokens))
+        own = {
+            CLOCK: torch.tensor([n_whole]),
+            BEGIN: torch.tensor([n_missing]),
+            TOKENS: functional.pad(tokens[n_whole:], (n_missing, 0)),
+            KNOWN: functional.pad(mel[:, FACTOR * n_whole :], (FACTOR * n_missing, 0)),
+            SPEAKER: told[0],
+        }
+        return {**{name: tensor[0] for name, tensor in state.items()}, **own}
+
+    def _seen(
+        self, tokens: Tensor, mel: Tensor, speaker: Tensor, n_whole: int
+    ) -> Mapping[str, Tensor]:
+        """State of encoder and flow after the first `n_whole` tokens of a prompt."""
+        state: Mapping[str, Tensor] = {
+            one.name: torch.zeros(1, *one.shape, dtype=DTYPES[one.dtype], device=mel.device)
+            for one in self.flow.states
+        }
+        for start in range(0, n_whole, self.chunk_tokens):
+            end = start + self.chunk_tokens
+            at = torch.tensor([start], device=mel.device)
+            place = Place(start=at, begin=torch.zeros_like(at), end=at + ENDLESS)
+            window = tokens[None, start : end + self.n_ahead]
+            known = mel[None, :, FACTOR * start : FACTOR * end]
+            _, state = self.flow.stream(window, place, known, speaker, state)
+        return state
+
+    def decode(
+        self,
+        frames: Tensor,
+        n_valid: Tensor,
+        state: dict[str, Tensor],
+        is_first: Tensor,
+        is_last: Tensor,
+    ) -> Decoded:
+        """One chunk of each stream; see `models.base.SpeechModel.decode`.
+
+        The size of the call says whether it is the first of its streams.
+        """
+        n_new = frames.shape[1]
+        n_waited = (self.n_ahead - n_new) % self.chunk_tokens
+        is_opening = n_waited == self.n_pending
+        waited = state[TOKENS][:, self.n_pending - n_waited :]
+        window = torch.cat([waited, frames[:, :, 0].clamp(min=0)], dim=1)
+        n_frames = FACTOR * (window.shape[1] - self.n_ahead)
+        known = state[KNOWN][:, :, FACTOR * (self.n_pending - n_waited) :]
+        known = functional.pad(known, (0, n_frames - known.shape[2]))
+        start, begin = state[CLOCK][:, 0], state[BEGIN][:, 0]
+        end = torch.where(is_last, start + n_waited + n_valid, ENDLESS)
+        place = Place(start=start, begin=begin, end=end)
+        mel, after = self.flow.stream(window, place, known, state[SPEAKER], state)
+        # The prompt's frames are the voice's, not the stream's.
+        n_prompt = FACTOR * self.n_pending if is_opening else 0
+        n_frames_valid = (FACTOR * (end - start)).clamp(max=n_frames) - n_prompt
+        sound = self._sound(mel[:, :, n_prompt:], n_frames_valid, state, is_last)
+        own = {
+            CLOCK: (start + window.shape[1] - self.n_ahead).unsqueeze(1),
+            BEGIN: state[BEGIN],
+            TOKENS: window[:, window.shape[1] - self.n_pending :],
+            KNOWN: torch.zeros_like(state[KNOWN]),
+            SPEAKER: state[SPEAKER],
+        }
+        return Decoded(
+            pcm=sound.pcm, n_samples=sound.n_samples, state={**own, **after, **sound.state}
+        )
+
+    def _sound(
+        self, mel: Tensor, n_valid: Tensor, state: Mapping[str, Tensor], is_last: Tensor
+    ) -> Decoded:
+        """PCM of mel frames, chunk by chunk of the grid."""
+        width = self.hift.samples_per_frame
+        n_most = (mel.shape[2] + self.hift.config.ahead) * width
+        pcm = mel.new_zeros(len(mel), n_most + 1)
+        n_given = torch.zeros_like(n_valid)
+        for first, end in self._chunks(mel.shape[2]):
+            is_end = is_last & (n_valid <= end) & ((n_valid > first) | (first == 0))
+            n_new = (n_valid - first).clamp(0, end - first)
+            made = self.hift.decode(mel[:, :, first:end], n_new, state, is_end)
+            steps = torch.arange(made.pcm.shape[1], device=mel.device)
+            # What is not given goes to a place of its own, behind the rest.
+            is_given = steps < made.n_samples.unsqueeze(1)
+            pcm.scatter_(1, torch.where(is_given, n_given.unsqueeze(1) + steps, n_most), made.pcm)
+            n_given = n_given + made.n_samples
+            state = made.state
+        return Decoded(pcm=pcm[:, :n_most], n_samples=n_given, state=dict(state))
+
+    def _chunks(self, n_frames: int) -> Iterator[tuple[int, int]]:
+        """First and last mel frame of each chunk; that of a first call may be shorter."""
+        width = FACTOR * self.chunk_tokens
+        first, end = 0, n_frames % width or width
+        while first < n_frames:
+            yield first, end
+            first, end = end, end + width

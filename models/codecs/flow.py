@@ -86,7 +86,7 @@ class Flow(nn.Module):
         self.config = config
         self.estimator = estimator
         # Steps are short at first: noise is far from speech.
-        times = torch.linspace(0, 1, config.n_steps + 1, dtype=torch.float64)
+        times = torch.linspace(0, 1, config.n_steps + 1, dtype=torch.float64, device="cpu")
         self.times: tuple[float, ...] = tuple((1 - torch.cos(times * torch.pi / 2)).tolist())
 
     @property

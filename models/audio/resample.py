@@ -25,13 +25,13 @@ def resample(pcm: Tensor, from_hz: int, to_hz: int) -> Tensor:
     common = math.gcd(from_hz, to_hz)
     n_in, n_out = from_hz // common, to_hz // common
     n_wanted = -(-len(pcm) * n_out // n_in)
-    filters, width = _filters(n_in, n_out)
+    filters, width = phase_filters(n_in, n_out)
     padded = nn.functional.pad(pcm, (width, width + n_in))
     phases = nn.functional.conv1d(padded.view(1, 1, -1), filters.unsqueeze(1), stride=n_in)
     return phases[0].T.flatten()[:n_wanted]
 
 
-def _filters(n_in: int, n_out: int) -> tuple[Tensor, int]:
+def phase_filters(n_in: int, n_out: int) -> tuple[Tensor, int]:
     """One filter for each of `n_out` phases, `(n_out, 2 * width + n_in)`, and its width."""
     cutoff = min(n_in, n_out) * ROLL_OFF
     width = math.ceil(N_CROSSINGS * n_in / cutoff)

@@ -20,6 +20,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from models.audio.batches import Batcher
 from models.audio.mel import whisper_mel
 from models.audio.onnx_weights import read_onnx_weights
 from models.audio.whisper_encoder import EncoderShape, load_whisper_encoder
@@ -73,6 +74,7 @@ class SpeechTokenizer(nn.Module):
         own = {names[part]: part for part in names}
         projection = {own.get(key, key): tensor for key, tensor in rest.items()}
         load_weights(self.project, projection, source=source, names=names)
+        self._batcher: Batcher[Tensor, Tensor] = Batcher(MAX_BATCH, lambda piece: piece.shape[1])
         self.requires_grad_(False).eval()
 
     def tokens(self, pcm: Tensor) -> Tensor:
@@ -80,13 +82,16 @@ class SpeechTokenizer(nn.Module):
         return self.tokens_of([pcm])[0]
 
     def tokens_of(self, recordings: Sequence[Tensor]) -> list[Tensor]:
-        """The same for several recordings, encoded together; none depends on the others."""
+        """The same for several recordings.
+
+        They are encoded together, with those that other threads bring; none depends on the others.
+        """
         n_mels = self.encoder.shape.n_mels
         device = self.project.weight.device
         mels = [whisper_mel(pcm.to(device), n_mels) for pcm in recordings]
-        pieces = [mel[:, start:end] for mel in mels for start, end in _pieces(mel.shape[1])]
-        tokens = iter(self._encoded(pieces))
-        return [_joined([next(tokens) for _ in _pieces(mel.shape[1])]) for mel in mels]
+        cut = [[mel[:, start:end] for start, end in _pieces(mel.shape[1])] for mel in mels]
+        tokens = iter(self._batcher.results([one for pieces in cut for one in pieces], self._run))
+        return [_joined([next(tokens) for _ in pieces]) for pieces in cut]
 
     def forward(self, mel: Tensor, n_frames: Tensor | None = None) -> Tensor:
         """Tokens `(B, T / 4, up)` int64 of mel frames `(B, n_mels, T)`, `n_frames` `(B,)` each."""
@@ -95,16 +100,12 @@ class SpeechTokenizer(nn.Module):
         tokens: Tensor = (levels.long() * powers).sum(dim=2)
         return tokens
 
-    def _encoded(self, pieces: Sequence[Tensor]) -> Iterator[Tensor]:
-        for first in range(0, len(pieces), MAX_BATCH):
-            batch = pieces[first : first + MAX_BATCH]
-            sizes = [piece.shape[1] for piece in batch]
-            padded = nn.utils.rnn.pad_sequence([piece.T for piece in batch], batch_first=True)
-            n_frames = (
-                torch.tensor(sizes, device=padded.device) if min(sizes) < max(sizes) else None
-            )
-            for tokens, size in zip(self(padded.mT, n_frames).cpu(), sizes, strict=True):
-                yield tokens[: -(-size // FRAMES_PER_TOKEN)]
+    def _run(self, pieces: list[Tensor]) -> list[Tensor]:
+        sizes = [piece.shape[1] for piece in pieces]
+        padded = nn.utils.rnn.pad_sequence([piece.T for piece in pieces], batch_first=True)
+        n_frames = torch.tensor(sizes, device=padded.device) if min(sizes) < max(sizes) else None
+        batch = self(padded.mT, n_frames).cpu()
+        return [one[: self.encoder.shape.n_rows(n)] for one, n in zip(batch, sizes, strict=True)]
 
 
 def read_speech_tokenizer(path: Path) -> SpeechTokenizer:

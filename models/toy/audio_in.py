@@ -6,10 +6,12 @@ with four frames of speech until both are said.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
+from models.audio.spoken import NAME, read_spoken, spoken_option
 from models.base import Advance, PromptPlan, TextFeed
 from models.errors import PlanError
 from models.spec import (
@@ -18,6 +20,7 @@ from models.spec import (
     FrameSpec,
     ModelSpec,
     OptionSpec,
+    OptionValue,
     PhaseColumn,
     PhaseSpec,
     PlanRequest,
@@ -50,9 +53,11 @@ LETTERS = (TEXT_LOW + ord("a"), TEXT_LOW + ord("z") + 1)
 TEXT_ROW, TEXT_WANTED, RUN = 3, 4, 5
 """Places in the state: letters said, letters to say, rows of the present run."""
 TEXT_RUN, AUDIO_RUN = 3, 4
-AUDIO_ROWS_PER_S = 12.5
+HEARD_HZ = 16_000
 MAX_AUDIO_S = 30.0
 N_BANDS = 8
+PART_SAMPLES = 160
+"""A row hears 80 ms, in eight parts."""
 TEXT, AUDIO = range(2)
 """Phase indices."""
 
@@ -90,6 +95,7 @@ SPEC = ModelSpec(
     languages=("en",),
     options=(
         FRAMES_OPTION,
+        spoken_option(MAX_AUDIO_S),
         OptionSpec(
             name="reply_letters",
             kind="integer",
@@ -118,7 +124,7 @@ class AudioInToy(ToyModel):
     def plan(self, request: PlanRequest) -> PromptPlan:
         """Start mark, audio mark, one row for each 80 ms of audio, the text (may be empty)."""
         options, _ = check_request(SPEC, request)
-        heard = _audio_bands(request) @ self.band_table.cpu()
+        heard = _audio_bands(request, options) @ self.band_table.cpu()
         text = text_ids(request.text, may_be_empty=True)
         before, after = [BOS, AUDIO_MARK], [*text, EOS]
         ids = torch.tensor([*before, *[PAD] * len(heard), *after]).unsqueeze(1)
@@ -176,20 +182,11 @@ def load() -> AudioInToy:
     return AudioInToy()
 
 
-def _audio_bands(request: PlanRequest) -> Tensor:
+def _audio_bands(request: PlanRequest, options: Mapping[str, OptionValue]) -> Tensor:
     """Loudness of the eight parts of each audio row: `(n_rows, N_BANDS)`."""
-    audio, rate_hz = request.audio, request.audio_rate_hz
-    if audio is None or rate_hz is None:
-        raise PlanError("missing_audio", f"{SPEC.name} answers audio; none was sent", "audio")
-    if not np.isfinite(audio).all():
-        raise PlanError("invalid_audio", "the audio has samples that are not numbers", "audio")
-    if len(audio) > MAX_AUDIO_S * rate_hz:
-        message = f"the audio lasts {len(audio) / rate_hz:.1f} s, at most {MAX_AUDIO_S:g} s fit"
-        raise PlanError("audio_too_long", message, "audio")
-    n_part = max(1, round(rate_hz / AUDIO_ROWS_PER_S / N_BANDS))
-    n_rows = -(-len(audio) // (n_part * N_BANDS))
-    if n_rows == 0:
-        raise PlanError("empty_audio", "the audio has no samples", "audio")
-    padded = np.zeros(n_rows * N_BANDS * n_part, dtype=np.float32)
-    padded[: len(audio)] = audio
-    return torch.from_numpy(padded).view(n_rows, N_BANDS, n_part).square().mean(-1).sqrt()
+    sound = read_spoken(request, options, HEARD_HZ, most_s=MAX_AUDIO_S)
+    if sound is None:
+        raise PlanError("missing_audio", f"{SPEC.name} answers audio; none was sent", NAME)
+    pcm = torch.from_numpy(sound.pcm)
+    padded = torch.nn.functional.pad(pcm, (0, -len(pcm) % (N_BANDS * PART_SAMPLES)))
+    return padded.view(-1, N_BANDS, PART_SAMPLES).square().mean(-1).sqrt()

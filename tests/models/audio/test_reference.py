@@ -9,7 +9,7 @@ import wave
 import numpy as np
 import pytest
 
-from models.audio import reference
+from models.audio import sound
 from models.audio.recordings import Recording
 from models.audio.reference import Reference, read_reference, reference_words
 from models.errors import PlanError
@@ -184,7 +184,7 @@ def test_a_file_is_decoded_once(monkeypatch):
         n_opened.append(1)
         return Recording(*arguments, **named)
 
-    monkeypatch.setattr(reference, "Recording", counted)
+    monkeypatch.setattr(sound, "Recording", counted)
     content = file_of("wav", voice(1.7))
     assert from_file(content) is from_file(content)
     from_file(content, 16_000)

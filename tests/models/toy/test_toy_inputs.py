@@ -110,9 +110,7 @@ def test_what_was_heard_decides_the_answer():
 @pytest.mark.parametrize(
     ("audio", "rate_hz", "code"),
     [
-        (None, None, "missing_audio"),
-        (None, 16_000, "missing_audio"),
-        (np.zeros(10, np.float32), None, "missing_audio"),
+        (np.zeros(10, np.float32), None, "empty_audio"),
         (np.zeros(0, np.float32), 16_000, "empty_audio"),
         (np.array([0.0, np.nan], np.float32), 16_000, "invalid_audio"),
         (np.array([0.0, np.inf], np.float32), 16_000, "invalid_audio"),
@@ -120,11 +118,17 @@ def test_what_was_heard_decides_the_answer():
     ],
 )
 def test_audio_that_cannot_be_heard_is_a_named_error(
-    audio: np.ndarray | None, rate_hz: int | None, code: str
+    audio: np.ndarray, rate_hz: int | None, code: str
 ):
     with pytest.raises(PlanError) as caught:
         AUDIO_IN.plan(PlanRequest(text="", audio=audio, audio_rate_hz=rate_hz))
-    assert (caught.value.code, caught.value.param) == (code, "audio")
+    assert (caught.value.code, caught.value.param) == (code, "input_audio")
+
+
+def test_without_audio_there_is_nothing_to_answer():
+    with pytest.raises(PlanError) as caught:
+        AUDIO_IN.plan(PlanRequest(text=""))
+    assert (caught.value.code, caught.value.param) == ("missing_audio", "input_audio")
 
 
 @pytest.mark.parametrize(

@@ -104,16 +104,17 @@ class RelativeLayer(nn.Module):
         size: of a row.
         n_heads: of the attention.
         inner: of the feed-forward part.
+        eps: of the norms.
     """
 
-    def __init__(self, size: int, n_heads: int, inner: int) -> None:
+    def __init__(self, size: int, n_heads: int, inner: int, eps: float = _LAYER_EPS) -> None:
         super().__init__()
         self.self_attn = RelativeAttention(size, n_heads)
         self.feed_forward = nn.ModuleDict(
             {"w_1": nn.Linear(size, inner), "w_2": nn.Linear(inner, size)}
         )
-        self.norm_mha = nn.LayerNorm(size, eps=_LAYER_EPS)
-        self.norm_ff = nn.LayerNorm(size, eps=_LAYER_EPS)
+        self.norm_mha = nn.LayerNorm(size, eps=eps)
+        self.norm_ff = nn.LayerNorm(size, eps=eps)
 
     def forward(self, x: Tensor, sight: Sight, past: Past | None, layer: int) -> Tensor:
         """Map `(B, n, size)` to the same shape."""

@@ -1,0 +1,256 @@
+"""Shape of what is behind the LM: flow, vocoder, and mel frames of recordings, from the YAML file.
+
+Source: CosyVoice, `cosyvoice2.yaml`; what it leaves to the classes' defaults is written out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from models.checkpoint import Config
+from models.codecs.conformer import FACTOR, ConformerConfig
+from models.codecs.flow import FlowConfig
+from models.codecs.flow_memory import KeptFrames
+from models.codecs.hift import Hift, HiftConfig, make_hift
+from models.codecs.speech_flow import SpeechFlow, SpeechFlowConfig, make_speech_flow
+from models.codecs.token2wav import Token2Wav
+from models.codecs.unet import Unet, UnetConfig
+from models.errors import WeightError
+from models.hyperpyyaml import class_of
+from models.spec import CodecSpec
+
+FLOW_FILE, HIFT_FILE = "flow.pt", "hift.pt"
+N_STEPS: Final = 10
+"""Of the solver. Source: `CausalMaskedDiffWithXvec.inference`."""
+N_UP_LAYERS: Final = 4
+"""Source: `UpsampleConformerEncoder`."""
+HIFT_AHEAD: Final = 8
+"""Mel frames after a frame that its sound is made with. Source: `CosyVoice2Model.mel_cache_len`."""
+KEPT_CHUNKS: Final = 2
+"""Chunks that a stream remembers of its voice's prompt, and of the speech before a chunk: 2 s each.
+
+The reference computes all that was before again with each chunk. In the published size a chunk
+takes 29 MB.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MelConfig:
+    """Mel frames as the flow knows them."""
+
+    rate_hz: int
+    n_mels: int
+    n_fft: int
+    hop: int
+    high_hz: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocoderConfig:
+    """What is behind the LM.
+
+    Args:
+        flow: of speech tokens to mel frames.
+        unet: its estimator.
+        hift: of mel frames to PCM.
+        mel: of recordings.
+    """
+
+    flow: SpeechFlowConfig
+    unet: UnetConfig
+    hift: HiftConfig
+    mel: MelConfig
+
+    @property
+    def n_codes(self) -> int:
+        """Speech tokens."""
+        return self.flow.n_tokens
+
+    @property
+    def frames_per_code(self) -> int:
+        """Mel frames of a speech token."""
+        return FACTOR
+
+    def make(self, flow: Mapping[str, Tensor], hift: Mapping[str, Tensor]) -> Token2Wav:
+        """The detokenizer, of the tensors of `flow.pt` and `hift.pt`.
+
+        Raises:
+            WeightError: keys are missing, unexpected or misshapen; they are named.
+        """
+        return Token2Wav(
+            make_speech_flow(self.flow, Unet(self.unet), flow, source=FLOW_FILE),
+            make_hift(self.hift, hift, source=HIFT_FILE),
+        )
+
+    def codec_spec(self) -> CodecSpec:
+        """Facts of the detokenizer, without weights."""
+        with torch.device("meta"):
+            return Token2Wav(SpeechFlow(self.flow, Unet(self.unet)), Hift(self.hift)).spec
+
+
+def vocoder_config(config: Config) -> VocoderConfig:
+    """What `cosyvoice2.yaml` states. Raises: `WeightError`, it names the key."""
+    mel = _mel(config.part("feat_extractor"))
+    flow, hift = config.part("flow"), _hift(config.part("hift"))
+    _expect_class(flow, "flow", "CausalMaskedDiffWithXvec")
+    flow.expect("token_mel_ratio", FACTOR)
+    flow.expect("output_size", mel.n_mels)
+    flow.expect("output_type", "mel")
+    encoder, decoder = flow.part("encoder"), flow.part("decoder")
+    estimator = decoder.part("estimator")
+    chunk_frames = estimator.integer("static_chunk_size")
+    if chunk_frames < FACTOR or chunk_frames % FACTOR:
+        raise WeightError(
+            f"{config.source} has flow.decoder.estimator.static_chunk_size = {chunk_frames}, "
+            f"must be mel frames of whole speech tokens, {FACTOR} each"
+        )
+    for held, expected, name in (
+        (hift.sample_rate_hz, mel.rate_hz, "hift.sampling_rate"),
+        (hift.samples_per_frame, mel.hop, "upsample_rates and istft_params of hift"),
+        (hift.n_mels, mel.n_mels, "hift.in_channels"),
+    ):
+        if held != expected:
+            raise WeightError(
+                f"{config.source} has {name} that give {held}, feat_extractor states {expected}"
+            )
+    chunk_tokens, kept_frames = chunk_frames // FACTOR, KEPT_CHUNKS * chunk_frames
+    return VocoderConfig(
+        flow=SpeechFlowConfig(
+            n_tokens=flow.integer("vocab_size"),
+            speaker_dim=flow.integer("spk_embed_dim"),
+            encoder=_encoder(encoder, flow, chunk_tokens),
+            flow=FlowConfig(
+                n_mels=mel.n_mels,
+                n_steps=N_STEPS,
+                guidance=_solver(decoder).number("inference_cfg_rate"),
+                chunk_frames=chunk_frames,
+                kept=KeptFrames(first=kept_frames, last=kept_frames),
+            ),
+        ),
+        unet=_unet(decoder, mel.n_mels),
+        hift=hift,
+        mel=mel,
+    )
+
+
+def _expect_class(config: Config, name: str, known: str) -> None:
+    if (kind := class_of(config)) != known:
+        raise WeightError(f"{config.source} has {name} of class {kind!r}, {known} is known here")
+
+
+def _mel(config: Config) -> MelConfig:
+    _expect_class(config, "feat_extractor", "mel_spectrogram")
+    n_fft, rate_hz = config.integer("n_fft"), config.integer("sampling_rate")
+    for key, value in (("win_size", n_fft), ("fmin", 0), ("center", False)):
+        config.expect(key, value)
+    high_hz = rate_hz / 2 if config.optional("fmax") is None else config.number("fmax")
+    return MelConfig(
+        rate_hz=rate_hz,
+        n_mels=config.integer("num_mels"),
+        n_fft=n_fft,
+        hop=config.integer("hop_size"),
+        high_hz=high_hz,
+    )
+
+
+def _encoder(config: Config, flow: Config, chunk_tokens: int) -> ConformerConfig:
+    _expect_class(config, "flow.encoder", "UpsampleConformerEncoder")
+    n_in = flow.integer("input_size")
+    for key, value in (
+        ("input_size", n_in),
+        ("input_layer", "linear"),
+        ("pos_enc_layer_type", "rel_pos_espnet"),
+        ("selfattention_layer_type", "rel_selfattn"),
+        ("normalize_before", True),
+        ("use_cnn_module", False),
+        ("macaron_style", False),
+        # Where only the estimator states it, both were trained with it.
+        ("static_chunk_size", chunk_tokens),
+    ):
+        config.expect(key, value)
+    return ConformerConfig(
+        n_in=n_in,
+        size=config.integer("output_size"),
+        n_heads=config.integer("attention_heads"),
+        inner=config.integer("linear_units"),
+        n_layers=config.integer("num_blocks"),
+        n_up_layers=N_UP_LAYERS,
+        lookahead=flow.integer("pre_lookahead_len"),
+        chunk_tokens=chunk_tokens,
+        kept_tokens=2 * KEPT_CHUNKS * chunk_tokens,
+    )
+
+
+def _solver(decoder: Config) -> Config:
+    """How the flow is solved: a mapping of its own, or one within, by the library that makes it."""
+    solver = decoder.part("cfm_params")
+    solver = solver if solver.optional("content") is None else solver.part("content")
+    solver.expect("solver", "euler")
+    solver.expect("t_scheduler", "cosine")
+    return solver
+
+
+def _unet(decoder: Config, n_mels: int) -> UnetConfig:
+    _expect_class(decoder, "flow.decoder", "CausalConditionalCFM")
+    config = decoder.part("estimator")
+    _expect_class(config, "flow.decoder.estimator", "CausalConditionalDecoder")
+    for key, value in (("in_channels", 4 * n_mels), ("out_channels", n_mels), ("act_fn", "gelu")):
+        config.expect(key, value)
+    channels = config.integers("channels")
+    if len(channels) != 1:
+        raise WeightError(
+            f"{config.source} has {config.prefix}channels = {list(channels)}, must be one number"
+        )
+    return UnetConfig(
+        n_mels=n_mels,
+        n_channels=channels[0],
+        n_layers=config.integer("n_blocks"),
+        n_middle=config.integer("num_mid_blocks"),
+        n_heads=config.integer("num_heads"),
+        head_dim=config.integer("attention_head_dim"),
+    )
+
+
+def _hift(config: Config) -> HiftConfig:
+    _expect_class(config, "hift", "HiFTGenerator")
+    predictor, transform = config.part("f0_predictor"), config.part("istft_params")
+    _expect_class(predictor, "hift.f0_predictor", "ConvRNNF0Predictor")
+    predictor.expect("num_class", 1)
+    predictor.expect("in_channels", config.integer("in_channels"))
+    rate_hz = config.integer("sampling_rate")
+    return HiftConfig(
+        sample_rate_hz=rate_hz,
+        n_mels=config.integer("in_channels"),
+        n_channels=config.integer("base_channels"),
+        strides=config.integers("upsample_rates"),
+        kernels=config.integers("upsample_kernel_sizes"),
+        n_fft=transform.integer("n_fft"),
+        n_hop=transform.integer("hop_len"),
+        residual_kernels=config.integers("resblock_kernel_sizes"),
+        residual_dilations=_dilations(config, "resblock_dilation_sizes"),
+        source_kernels=config.integers("source_resblock_kernel_sizes"),
+        source_dilations=_dilations(config, "source_resblock_dilation_sizes"),
+        n_f0_channels=predictor.integer("cond_channels"),
+        n_harmonics=config.integer("nb_harmonics"),
+        sine_gain=config.number("nsf_alpha"),
+        noise_gain=config.number("nsf_sigma"),
+        voiced_hz=config.number("nsf_voiced_threshold"),
+        # Source: `HiFTGenerator.__init__`, which takes this form at all rates but 22.05 kHz.
+        is_interpolated=rate_hz != 22_050,
+        slope=config.number("lrelu_slope"),
+        limit=config.number("audio_limit"),
+        lookahead=HIFT_AHEAD,
+    )
+
+
+def _dilations(config: Config, key: str) -> tuple[tuple[int, ...], ...]:
+    value = config.optional(key)
+    if not isinstance(value, list) or not value:
+        raise WeightError(f"{config.source} does not state {config.prefix}{key} as lists")
+    rows = Config({str(idx): row for idx, row in enumerate(value)}, config.source, f"{key}.")
+    return tuple(rows.integers(idx) for idx in rows.values)

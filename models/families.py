@@ -131,6 +131,12 @@ def _bagpiper_needs(folder: Path) -> Needs:
     return needs(folder)
 
 
+def _cosyvoice2_needs(folder: Path) -> Needs:
+    from models.cosyvoice2.config import needs
+
+    return needs(folder)
+
+
 def _holds(file: str, folder: Path) -> bool:
     return (folder / file).is_file()
 
@@ -227,6 +233,13 @@ FAMILIES = {
         module_name="dialogue",
         wants=f"an OpusLM checkpoint trained by preferences: {OPUSLM_FILES}",
         reads=_opuslm_needs,
+    ),
+    # Before Bagpiper, which reads any YAML file, and this one's is of another kind.
+    "cosyvoice2": _published(
+        "cosyvoice2",
+        wants="a CosyVoice 2 checkpoint: cosyvoice2.yaml, CosyVoice-BlankEN/, llm.pt, flow.pt, "
+        "hift.pt, speech_tokenizer_v2.onnx, campplus.onnx",
+        reads=_cosyvoice2_needs,
     ),
     "bagpiper": _published(
         "bagpiper",

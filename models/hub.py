@@ -38,8 +38,9 @@ TEXT_SUFFIXES: Final = frozenset({".json", ".txt", ".yaml", ".yml"})
 """Of configs and tokenizers."""
 MAX_TEXT_BYTES: Final = 64_000_000
 """The largest tokenizer of a known family has 33 MB."""
-WEIGHT_SUFFIXES: Final = frozenset({".safetensors", ".bin", ".pt", ".pth"})
-"""All are read as tensors alone (`models.checkpoint`); what can hold code is not fetched."""
+WEIGHT_SUFFIXES: Final = frozenset({".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx"})
+"""Read as tensors alone (`models.checkpoint`), or as a graph of ONNX's operators; what can hold
+code is not fetched."""
 _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:@([\w./-]+))?")
 
 

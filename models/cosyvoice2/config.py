@@ -15,8 +15,9 @@ from typing import Final
 
 from models.audio.reference import REFERENCE_AUDIO, REFERENCE_TEXT
 from models.checkpoint import Config, read_config
-from models.cosyvoice2.vocoder import VocoderConfig, vocoder_config
+from models.cosyvoice2.vocoder import FLOW_FILE, HIFT_FILE, VocoderConfig, vocoder_config
 from models.errors import WeightError
+from models.hub import Needs, Part
 from models.hugging_face import LlamaConfig, llama_config
 from models.hyperpyyaml import class_of, read_hyperpyyaml
 from models.layers.transformer import BlockStyle
@@ -40,6 +41,9 @@ LM_CLASS: Final = "Qwen2LM"
 OTHER_LMS: Final = {"TransformerLM": "CosyVoice 1", "CosyVoice3LM": "CosyVoice 3"}
 TEXT_FOLDER: Final = "CosyVoice-BlankEN"
 LM_FILE: Final = "llm.pt"
+TOKENIZER_FILE: Final = "speech_tokenizer_v2.onnx"
+SPEAKER_FILE: Final = "campplus.onnx"
+WEIGHTS: Final = (LM_FILE, FLOW_FILE, HIFT_FILE, TOKENIZER_FILE, SPEAKER_FILE)
 VOICES_FILE: Final = "spk2info.pt"
 
 COLUMN: Final = "ids"
@@ -150,6 +154,12 @@ def is_cosyvoice2(folder: Path) -> bool:
         return False
     lm = read_hyperpyyaml(path).optional("llm")
     return isinstance(lm, dict) and class_of(Config(lm, path.name)) in (LM_CLASS, *OTHER_LMS)
+
+
+def needs(folder: Path) -> Needs:
+    """What is read of a checkpoint of the hub; voices with names only where it has some."""
+    voices = (VOICES_FILE,) if (folder / VOICES_FILE).is_file() else ()
+    return Needs(weights=(*WEIGHTS, *voices), parts=(Part(folder=TEXT_FOLDER, weights=()),))
 
 
 def read_cosyvoice2_config(folder: Path) -> CosyVoiceConfig:

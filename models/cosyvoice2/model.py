@@ -20,7 +20,9 @@ from models.cosyvoice2 import prompt
 from models.cosyvoice2.config import (
     FACTS,
     LM_FILE,
+    SPEAKER_FILE,
     TEXT_FOLDER,
+    TOKENIZER_FILE,
     VOICES_FILE,
     CosyVoiceConfig,
     is_cosyvoice2,
@@ -62,8 +64,6 @@ MARKS: Final = (
 
 Source: CosyVoice, `tokenizer/tokenizer.py`, `QwenTokenizer`.
 """
-TOKENIZER_FILE: Final = "speech_tokenizer_v2.onnx"
-SPEAKER_FILE: Final = "campplus.onnx"
 BACKBONE: Final = "llm.model.model."
 UNUSED_HEAD: Final = "llm.model.lm_head.weight"
 """Of the Qwen2 that the LM was made of: nothing is drawn from it."""

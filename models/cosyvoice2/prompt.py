@@ -73,18 +73,21 @@ def plan(
 
     Raises:
         PlanError: `unknown_option`, `invalid_type`, `invalid_value`, `unsupported_language`,
-            `empty_text`, `prompt_too_long`, `text_not_streamed` (the voice's words are known, or
-            there are instructions).
+            `empty_text`, `prompt_too_long`, `text_not_streamed` (there are instructions, or the
+            request has the voice's words).
     """
     options = check_options(spec, request.options)
     check_language(spec, request.language)
     text = text_ids(request.text, tokenizer)
     if not text:
         raise PlanError("empty_text", "the text is empty: there is nothing to say", "text")
-    lead = _lead(options, voice, words, tokenizer)
     sampling = {COLUMN: _sampling(options, config)}
     if not request.is_text_final:
-        return _streamed(request, spec, config, voice, lead, text, sampling)
+        if words is not None or INSTRUCTIONS.name in options:
+            message = "with the words of a recording, or instructions, the text is taken whole"
+            raise PlanError("text_not_streamed", message, "text")
+        return _streamed(request, spec, config, voice, text, sampling)
+    lead = _lead(options, voice, words, tokenizer)
     head = [config.start_mark, *lead.words]
     codes = [config.first_code + code for code in lead.codes]
     ids = [*head, *text, config.speech_mark, *codes]
@@ -118,14 +121,13 @@ def _streamed(
     spec: ModelSpec,
     config: CosyVoiceConfig,
     voice: Voice,
-    lead: Lead,
     text: list[int],
     sampling: dict[str, SamplingParams],
 ) -> PromptPlan:
-    """A prompt with the first group of words, if it is there; the others go into the feed."""
-    if lead.words:
-        message = "with the words of a recording, or instructions, the text is taken whole"
-        raise PlanError("text_not_streamed", message, "text")
+    """A prompt with the first group of text, if it is there; the rest goes into the feed.
+
+    What a voice of the folder is known to say has no place in it.
+    """
     if len(text) > TEXT_CAPACITY:
         message = f"the text has {len(text)} tokens, at most {TEXT_CAPACITY} are accepted"
         raise PlanError("prompt_too_long", message, "text")

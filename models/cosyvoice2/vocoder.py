@@ -29,8 +29,6 @@ N_STEPS: Final = 10
 """Of the solver. Source: `CausalMaskedDiffWithXvec.inference`."""
 N_UP_LAYERS: Final = 4
 """Source: `UpsampleConformerEncoder`."""
-HIFT_AHEAD: Final = 8
-"""Mel frames after a frame that its sound is made with. Source: `CosyVoice2Model.mel_cache_len`."""
 KEPT_CHUNKS: Final = 2
 """Chunks that a stream remembers of its voice's prompt, and of the speech before a chunk: 2 s each.
 
@@ -244,7 +242,6 @@ def _hift(config: Config) -> HiftConfig:
         is_interpolated=rate_hz != 22_050,
         slope=config.number("lrelu_slope"),
         limit=config.number("audio_limit"),
-        lookahead=HIFT_AHEAD,
     )
 
 

@@ -17,6 +17,7 @@ from loadtest.server_process import running_server
 from realtime.client.speech import SpeechClient
 from realtime.events import ResponsePatch
 from tests.models.bagpiper import tiny as bagpiper
+from tests.models.cosyvoice2 import tiny as cosyvoice2
 from tests.models.csm import tiny as csm
 from tests.models.opuslm import tiny as opuslm
 from tests.models.orpheus import tiny as orpheus
@@ -33,6 +34,7 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
     "bagpiper": bagpiper.make_checkpoint,
     "opuslm": opuslm.make_checkpoint,
     "opuslm-dialogue": opuslm.make_dialogue_checkpoint,
+    "cosyvoice2": cosyvoice2.make_checkpoint_with_voices,
 }
 TASKS = {"opuslm-dialogue": ["converse"]}
 """Where it is not to speak: then what is heard is an answer."""
@@ -46,6 +48,7 @@ SAMPLES_PER_FRAME = {
     "bagpiper": 320,
     "opuslm": 320,
     "opuslm-dialogue": 320,
+    "cosyvoice2": 960,
 }
 PATIENCE_S = 60.0
 SECONDS = 3.0

@@ -13,7 +13,16 @@ from models.registry import UnknownModelError
 from models.toy.catalogue import TOYS
 from models.toy.tone import ToneToy
 
-PUBLISHED = ("orpheus", "csm", "zonos", "qwen3-tts", "opuslm", "opuslm-dialogue", "bagpiper")
+PUBLISHED = (
+    "orpheus",
+    "csm",
+    "zonos",
+    "qwen3-tts",
+    "opuslm",
+    "opuslm-dialogue",
+    "cosyvoice2",
+    "bagpiper",
+)
 
 
 def test_the_embedded_model_comes_first_and_all_toys_are_there():

@@ -1,5 +1,6 @@
-"""A small random CosyVoice 2 checkpoint folder; its layout is the published one: the references
-load it strictly (`tests/parity/test_cosyvoice2.py`).
+"""A small random CosyVoice 2 checkpoint folder in the published layout.
+
+That it has this layout the references say, which load it strictly (`tests/parity`).
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ PLAIN = ("source_downs", "m_source", "f0_predictor.classifier")
 
 
 def make_checkpoint(folder: Path) -> Path:
-    """All files of a checkpoint, but voices with names."""
+    """All files that a checkpoint must have."""
     generator = torch.Generator().manual_seed(41)
     text = folder / "CosyVoice-BlankEN"
     text.mkdir()
@@ -175,6 +176,31 @@ def make_checkpoint(folder: Path) -> Path:
     write_speech_tokenizer_onnx(folder / "speech_tokenizer_v2.onnx")
     write_camplus_onnx(folder / "campplus.onnx")
     return folder
+
+
+def make_checkpoint_with_voices(folder: Path) -> Path:
+    """The same with a voice of its own."""
+    torch.save({"mia": saved_voice()}, folder / "spk2info.pt")
+    return make_checkpoint(folder)
+
+
+def saved_voice(n_codes: int = 40, **changes: object) -> dict[str, object]:
+    """A voice as `spk2info.pt` keeps it."""
+    generator = torch.Generator().manual_seed(47)
+    codes = torch.randint(0, 6561, (1, n_codes), generator=generator, dtype=torch.int32)
+    return {
+        "prompt_text": torch.tensor([[104, 105]], dtype=torch.int32),
+        "prompt_text_len": torch.tensor([2], dtype=torch.int32),
+        "llm_prompt_speech_token": codes,
+        "llm_prompt_speech_token_len": torch.tensor([n_codes], dtype=torch.int32),
+        "flow_prompt_speech_token": codes,
+        "flow_prompt_speech_token_len": torch.tensor([n_codes], dtype=torch.int32),
+        "prompt_speech_feat": torch.randn(1, 2 * n_codes, 80, generator=generator),
+        "prompt_speech_feat_len": torch.tensor([2 * n_codes], dtype=torch.int32),
+        "flow_embedding": torch.randn(1, 192, generator=generator),
+        "llm_embedding": torch.randn(1, 192, generator=generator),
+        **changes,
+    }
 
 
 def llm_weights(generator: torch.Generator) -> dict[str, Tensor]:

@@ -1,0 +1,342 @@
+"""CosyVoice 2: what a checkpoint must hold, and how prompts are made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from models.base import PromptPlan
+from models.cosyvoice2.config import SPEECH, TEXT_CAPACITY, WORDS, needs
+from models.cosyvoice2.model import CosyVoiceModel, is_in, load, read_spec
+from models.errors import PlanError, WeightError
+from models.hub import WEIGHT_SUFFIXES
+from models.spec import OptionValue, PlanRequest
+from tests.models.cosyvoice2.tiny import (
+    YAML,
+    load_codes_as_sound,
+    make_checkpoint,
+    saved_voice,
+)
+
+HUM = (0.5 * np.sin(np.arange(48_000) / 20)).astype(np.float32)
+N_HUM = 50
+"""Speech tokens of two seconds."""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("cosyvoice2"))
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint) -> CosyVoiceModel:
+    return load_codes_as_sound(checkpoint)
+
+
+@pytest.fixture
+def folder(checkpoint, tmp_path) -> Path:
+    """A copy to be spoilt."""
+    return Path(shutil.copytree(checkpoint, tmp_path / "copy"))
+
+
+def request(text: str = "hello", *, is_text_final: bool = True, **options: OptionValue):
+    return PlanRequest(
+        text=text,
+        audio=HUM,
+        audio_rate_hz=24_000,
+        options=options,
+        is_text_final=is_text_final,
+    )
+
+
+def ids_of(model: CosyVoiceModel, text: str) -> list[int]:
+    ids: list[int] = model.tokenizer.encode(text).ids
+    return ids
+
+
+def parts(model: CosyVoiceModel, plan: PromptPlan) -> tuple[list[int], list[int]]:
+    """Text, and speech tokens behind the mark."""
+    ids = plan.ids[:, 0].tolist()
+    assert ids[0] == model.config.start_mark
+    at = ids.index(model.config.speech_mark)
+    return ids[1:at], [idx - model.config.first_code for idx in ids[at + 1 :]]
+
+
+def test_the_facts_come_from_the_files(checkpoint):
+    spec = read_spec(checkpoint)
+    assert spec == load(checkpoint).spec
+    assert is_in(checkpoint)
+    assert spec.frame.samples_per_frame == 960
+    assert spec.frame.frame_rate_hz == 25
+    assert (spec.columns[0].ids, spec.columns[0].n_ids) == ((302, 302 + 6564), 6564)
+    sampling = spec.phases[SPEECH].columns[0].sampling
+    assert (sampling.top_p, sampling.top_k) == (0.8, 25)
+    assert (sampling.redraw_window, sampling.redraw_count) == (10, 1)
+    assert spec.streams_text({})
+    assert not spec.streams_text({"reference_text": "so"})
+    assert not spec.streams_text({"instructions": "slowly"})
+
+
+def test_of_the_hub_the_files_come_that_are_read(folder):
+    wanted = needs(folder)
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {
+        "cosyvoice2.yaml",
+        *wanted.weights,
+    }
+    assert {Path(name).suffix for name in wanted.weights} <= WEIGHT_SUFFIXES
+    assert [(part.folder, part.weights) for part in wanted.parts] == [("CosyVoice-BlankEN", ())]
+    torch.save({}, folder / "spk2info.pt")
+    assert needs(folder).weights == (*wanted.weights, "spk2info.pt")
+
+
+def test_a_folder_without_the_file_is_another_s(tmp_path):
+    assert not is_in(tmp_path)
+    (tmp_path / "cosyvoice.yaml").write_text("llm: 3")
+    assert not is_in(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "shown"),
+    [
+        ("TransformerLM", "cosyvoice.yaml", "TransformerLM is CosyVoice 1"),
+        ("CosyVoice3LM", "cosyvoice3.yaml", "CosyVoice3LM is CosyVoice 3"),
+    ],
+)
+def test_others_of_the_house_are_refused_by_name(folder, kind, file, shown):
+    (folder / "cosyvoice2.yaml").unlink()
+    (folder / file).write_text(YAML.replace("Qwen2LM", kind))
+    assert is_in(folder)
+    with pytest.raises(WeightError, match=shown):
+        read_spec(folder)
+
+
+def test_an_early_copy_has_the_older_name_and_no_ratio(folder):
+    (folder / "cosyvoice2.yaml").unlink()
+    (folder / "cosyvoice.yaml").write_text(YAML.replace("    mix_ratio: [5, 15]\n", ""))
+    assert load(folder).config.interleave.n_codes == 15
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("        win_size: 10\n", "", r"does not state llm\.sampling\.win_size"),
+        ("ras_sampling", "nucleus_sampling", "nucleus_sampling"),
+        ("mix_ratio: [5, 15]", "mix_ratio: [5]", "mix_ratio"),
+        ("llm_input_size: 64", "llm_input_size: 65", "llm_input_size = 65, must be 64"),
+        ("speech_token_size: 6561", "speech_token_size: 9", "speech_token_size = 9"),
+        ("CausalMaskedDiffWithXvec", "CausalMaskedDiffWithDiT", "CausalMaskedDiffWithDiT"),
+        ("CausalConditionalDecoder", "ConditionalDecoder", "class 'ConditionalDecoder'"),
+        ("UpsampleConformerEncoder", "ConformerEncoder", "class 'ConformerEncoder'"),
+        ("HiFTGenerator", "CausalHiFTGenerator", "class 'CausalHiFTGenerator'"),
+        ("channels: [32]", "channels: [32, 32]", r"estimator\.channels"),
+        ("    hop_size: 480\n", "    hop_size: 256\n", "upsample_rates and istft_params"),
+        ("    win_size: 1920\n", "    win_size: 1024\n", "win_size = 1024"),
+        ("'cosine'", "'linear'", "t_scheduler = 'linear'"),
+        ("static_chunk_size: !ref <chunk_size> *", "static_chunk_size: !ref <ratio> *", "<ratio>"),
+        ("static_chunk_size: !ref <chunk_size>\n", "static_chunk_size: 5\n", "static_chunk_size"),
+        ("                inference_cfg_rate: 0.7\n", "", "inference_cfg_rate"),
+        (
+            "    resblock_dilation_sizes: [[1",
+            "    resblock_dilation_sizes: [[x",
+            "dilation_sizes.0",
+        ),
+        ("    num_mels: 80\n", "    num_mels: 40\n", r"flow\.output_size|output_size"),
+    ],
+)
+def test_what_is_absent_or_contradicts_is_named(folder, old, new, shown):
+    assert old in YAML
+    (folder / "cosyvoice2.yaml").write_text(YAML.replace(old, new))
+    with pytest.raises(WeightError, match=shown):
+        read_spec(folder)
+
+
+def test_the_lm_s_own_config_is_read_too(folder):
+    path = folder / "CosyVoice-BlankEN" / "config.json"
+    values = json.loads(path.read_text())
+    for key, value, shown in (
+        ("model_type", "llama", "model_type = 'llama'"),
+        ("rms_norm_eps", None, "rms_norm_eps"),
+    ):
+        path.write_text(json.dumps({**values, key: value}))
+        with pytest.raises(WeightError, match=shown):
+            read_spec(folder)
+    path.unlink()
+    with pytest.raises(WeightError, match=r"config\.json is missing"):
+        read_spec(folder)
+
+
+Change = Callable[[dict[str, torch.Tensor]], object]
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "shown"),
+    [
+        ("llm.pt", lambda t: t.pop("llm_decoder.bias"), r"llm_decoder\.bias is missing"),
+        ("llm.pt", lambda t: t.pop("llm_embedding.weight"), r"llm_embedding\.weight is missing"),
+        (
+            "llm.pt",
+            lambda t: t.update({"speech_embedding.weight": torch.zeros(6561, 64)}),
+            r"speech_embedding\.weight is \(6561, 64\), expected \(6564, 64\)",
+        ),
+        (
+            "llm.pt",
+            lambda t: t.pop("llm.model.model.layers.1.self_attn.q_proj.bias"),
+            r"lacks llm\.model\.model\.layers\.1\.self_attn\.q_proj\.bias",
+        ),
+        ("llm.pt", lambda t: t.update({"epoch": torch.ones(1)}), "epoch"),
+        ("flow.pt", lambda t: t.pop("encoder_proj.bias"), r"encoder_proj\.bias"),
+        ("flow.pt", lambda t: t.update({"more": torch.ones(1)}), "unexpected: more"),
+        ("hift.pt", lambda t: t.pop("conv_pre.bias"), r"conv_pre\.bias"),
+        (
+            "hift.pt",
+            lambda t: t.pop("conv_post.parametrizations.weight.original1"),
+            r"conv_post\.parametrizations",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(folder, file, change: Change, shown):
+    tensors = torch.load(folder / file, weights_only=True)
+    change(tensors)
+    torch.save(tensors, folder / file)
+    with pytest.raises(WeightError, match=shown):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["llm.pt", "flow.pt", "hift.pt", "campplus.onnx", "speech_tokenizer_v2.onnx"],
+)
+def test_a_missing_file_is_named(folder, file):
+    (folder / file).unlink()
+    with pytest.raises(WeightError, match=file.replace(".", r"\.")):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (PlanRequest(text="hi"), "missing_audio"),
+        (PlanRequest(text="hi", options={"reference_text": "so"}), "invalid_reference"),
+        (PlanRequest(text="hi", voice="tara"), "unknown_voice"),
+        (request(" "), "empty_text"),
+        (replace(request(), language="klingon"), "unsupported_language"),
+        (request("x" * 1400), "prompt_too_long"),
+        (request("hi", instructions="x" * 4100), "prompt_too_long"),
+        (request(is_text_final=False, reference_text="so"), "text_not_streamed"),
+        (request(is_text_final=False, instructions="slowly"), "text_not_streamed"),
+        (request("x" * (TEXT_CAPACITY + 1), is_text_final=False), "prompt_too_long"),
+        (request(temperature=3.0), "invalid_value"),
+    ],
+)
+def test_requests_that_cannot_be_served(model, request_, code):
+    with pytest.raises(PlanError) as caught:
+        model.plan(request_)
+    assert caught.value.code == code
+
+
+def test_speech_of_the_recording_stands_behind_its_words_only(model):
+    text, codes = parts(model, model.plan(request()))
+    assert (text, codes) == (ids_of(model, "hello"), [])
+    text, codes = parts(model, model.plan(request(reference_text=" so it hums ")))
+    assert text == ids_of(model, "so it humshello")
+    assert len(codes) == N_HUM
+    slowly = model.plan(request(instructions="slowly", reference_text="so it hums"))
+    text, codes = parts(model, slowly)
+    assert text == ids_of(model, "slowly<|endofprompt|>hello")
+    assert codes == []
+
+
+def test_a_text_has_speech_of_two_to_twenty_times_its_length(model):
+    plan = model.plan(request(reference_text="so it hums"))
+    n_text = len(ids_of(model, "hello"))
+    assert plan.max_frames == 20 * n_text
+    assert plan.max_rows == plan.max_frames + 1
+    logits = torch.zeros(2, model.config.n_drawn)
+    state = plan.state.repeat(2, 1)
+    state[:, 1] = torch.tensor([2 * n_text - 1, 2 * n_text])
+    may_end = model.line.constrain(state, logits)[:, model.config.n_codes :].isfinite()
+    assert may_end.tolist() == [[False] * 3, [True] * 3]
+    assert model.plan(replace(request(), max_seconds=1.0)).max_frames == 25
+
+
+def test_a_streamed_text_begins_with_a_group_or_waits_for_one(model):
+    whole = model.plan(request("hello there", is_text_final=False))
+    assert whole.ids[1:, 0].tolist() == ids_of(model, "hello")
+    assert whole.text_ids is not None
+    assert whole.text_ids.tolist() == ids_of(model, " there")
+    assert (int(whole.state[0]), whole.is_text_final) == (SPEECH, False)
+    short = model.plan(request("hell", is_text_final=False))
+    assert len(short.ids) == 1
+    assert short.text_ids is not None
+    assert len(short.text_ids) == 4
+    assert int(short.state[0]) == WORDS
+    limited = model.plan(replace(request("hello", is_text_final=False), max_seconds=2.0))
+    assert limited.max_frames == 50
+    assert limited.max_rows == 50 + TEXT_CAPACITY + 2
+
+
+def test_sounds_have_the_checkpoint_s_own_marks(model):
+    text, _ = parts(model, model.plan(request("<laughter> so <sigh>")))
+    marks = [model.tokenizer.token_to_id(name) for name in ("[laughter]", "[sigh]")]
+    assert None not in marks
+    assert [text[0], text[-1]] == marks
+    more = model.extend(model.plan(request()), "<cough>", is_final=True)
+    assert more.tolist() == [model.tokenizer.token_to_id("[cough]")]
+
+
+def test_a_recording_is_heard_once_and_voices_differ(checkpoint):
+    model = load(checkpoint)
+    first, again = model.plan(request()), model.plan(request())
+    other = model.plan(replace(request(), audio=-HUM[::-1] + 0.1 * np.sign(HUM)))
+    state = {one.name: one for one in model.spec.codec.state}
+    assert all(tensor.shape == state[name].shape for name, tensor in first.codec_state.items())
+    assert all(first.codec_state[name] is tensor for name, tensor in again.codec_state.items())
+    assert not torch.equal(first.codec_state["speaker"], other.codec_state["speaker"])
+
+
+def test_voices_of_the_folder_are_offered_by_name(folder):
+    lone = {"embedding": torch.full((1, 192), 0.5)}
+    four = torch.arange(4, dtype=torch.int32).unsqueeze(0)
+    mia = saved_voice(4, flow_prompt_speech_token=four)
+    torch.save({"mia": mia, "leo": lone}, folder / "spk2info.pt")
+    assert read_spec(folder).voices == ("mia", "leo")
+    model = load_codes_as_sound(folder)
+    text, codes = parts(model, model.plan(PlanRequest(text="hello", voice="mia")))
+    assert (text, codes) == ([104, 105, *ids_of(model, "hello")], [0, 1, 2, 3])
+    text, codes = parts(model, model.plan(PlanRequest(text="hello", voice="leo")))
+    assert (text, codes) == (ids_of(model, "hello"), [])
+    first = parts(model, model.plan(PlanRequest(text="hello")))
+    assert first[1] == [0, 1, 2, 3], "the first voice, where none is named"
+    streamed = model.plan(PlanRequest(text="hello", voice="mia", is_text_final=False))
+    assert streamed.ids[1:, 0].tolist() == ids_of(model, "hello"), "its words have no place there"
+
+
+@pytest.mark.parametrize(
+    ("held", "shown"),
+    [
+        ([1, 2], "no voices by name"),
+        ({"mia": torch.ones(3)}, "no voices by name"),
+        ({"mia": {}}, r"voice 'mia' has no embedding"),
+        ({"mia": {"embedding": torch.ones(1, 3)}}, r"embedding is \(1, 3\), expected \(1, 192\)"),
+        ({"mia": saved_voice(prompt_speech_feat=torch.zeros(1, 7, 80))}, r"prompt_speech_feat is"),
+        ({"mia": saved_voice(flow_prompt_speech_token=torch.tensor([[9000]]))}, "none of 6561"),
+        ({"mia": saved_voice(prompt_text=torch.ones(2))}, r"prompt_text is \(2,\)"),
+    ],
+)
+def test_voices_of_another_form_are_named(folder, held, shown):
+    torch.save(held, folder / "spk2info.pt")
+    with pytest.raises(WeightError, match=shown):
+        read_spec(folder)
+
+
+def test_damaged_voices_are_named(folder):
+    (folder / "spk2info.pt").write_bytes(b"no file of torch")
+    with pytest.raises(WeightError, match=r"spk2info\.pt cannot be read as voices"):
+        read_spec(folder)

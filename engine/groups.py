@@ -12,7 +12,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from engine.admission import Demand
-from engine.batch import Prompt
+from engine.batch import Indices, Prompt
 from engine.config import EngineConfig
 from engine.errors import StreamError
 from engine.kv_pages import PageAllocator, PageTable, PrefixCache, n_pages_for, prefix_keys
@@ -179,8 +179,7 @@ class Groups:
         Nothing of it may be under way on the device.
         """
         stream, runner = group.stream, self._runner
-        first = group.prompts[0].next_position
-        rows, phases = runner.fed_rows(stream.slot, slice(first, first + group.n_fed))
+        rows, phases = fed_rows(group, runner)
         group.prompts[0] = group.prompts[0].followed_by(rows, phases)
         companion = None
         if len(group.prompts) > 1:
@@ -343,6 +342,12 @@ class Groups:
     def _bind(self, group: StreamGroup, idx: int) -> None:
         pages = group.stream.sequences[idx].pages
         self._runner.bind(group.stream.slot, idx, group.prompts[idx], pages)
+
+
+def fed_rows(group: StreamGroup, runner: Runner) -> tuple[Indices, Indices]:
+    """Generated rows `(R, K)` that the stream was fed, and their phases. Waits for the device."""
+    first = group.prompts[0].next_position
+    return runner.fed_rows(group.stream.slot, slice(first, first + group.n_fed))
 
 
 def check_plan(spec: ModelSpec, plan: PromptPlan) -> None:

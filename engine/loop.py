@@ -20,6 +20,7 @@ from engine.errors import StreamError
 from engine.groups import Groups, StreamGroup
 from engine.in_flight import Flight
 from engine.inbox import Inbox
+from engine.kept_turns import keep_turn
 from engine.memory import plan_memory, telling_what_to_lower
 from engine.metrics import LoopMetrics
 from engine.scheduler import StepPlan
@@ -321,21 +322,20 @@ class EngineLoop:
                 self._finish(group, group.stream.finish_reason or "stop")
 
     def _finish(self, group: StreamGroup, reason: FinishReason) -> None:
-        stream = group.stream
-        self._release(group, is_suspect=reason == "aborted")
-        if reason == "aborted":
-            self.metrics.n_aborted += 1
-        else:
-            self.metrics.n_finished += 1
-        self._events.append(
-            StreamFinished(
-                stream_id=stream.stream_id,
-                reason=reason,
-                n_prompt_rows=group.prompts[0].n_given,
-                n_frames=stream.frames_ready,
-                n_samples=stream.samples_sent,
-            )
+        stream, is_aborted = group.stream, reason == "aborted"
+        rows = None if is_aborted else keep_turn(group, self._groups.pages, self._device.runner)
+        self._release(group, is_suspect=is_aborted)
+        self.metrics.n_aborted += is_aborted
+        self.metrics.n_finished += not is_aborted
+        event = StreamFinished(
+            stream_id=stream.stream_id,
+            reason=reason,
+            n_prompt_rows=group.prompts[0].n_given,
+            n_frames=stream.frames_ready,
+            n_samples=stream.samples_sent,
+            rows=rows,
         )
+        self._events.append(event)
 
     def _fail(self, group: StreamGroup, error: StreamError) -> None:
         """End one stream with a failure; the others do not notice."""

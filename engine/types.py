@@ -7,7 +7,7 @@ Times are seconds of `time.monotonic()`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NewType
 
 import numpy as np
@@ -128,7 +128,8 @@ class TextDelta:
 class StreamFinished:
     """The stream ended and is freed. Always the last event of a stream that did not fail.
 
-    `length` means that the cap on frames cut it.
+    `length` means that the cap on frames cut it. `rows` `(T, K)`, of a model that keeps turns: the
+    prompt and what was drawn after it, from which a later stream may go on.
     """
 
     stream_id: StreamId
@@ -136,6 +137,7 @@ class StreamFinished:
     n_prompt_rows: int
     n_frames: int
     n_samples: int
+    rows: npt.NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

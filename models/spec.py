@@ -268,7 +268,9 @@ class ModelSpec:
     is the number of streamed text ids that a stream can hold; 0 where text cannot be streamed in.
     `sound_tags` are names that the model makes a sound of where they stand in angle brackets
     (`laugh`); other tags never reach a model. With one of the `whole_text_options` a text is taken
-    whole all the same. `watermark` names the mark in its sound, if there is one.
+    whole all the same. A model that `keeps_turns` goes on from the rows of a conversation, so that
+    a further turn runs what is new alone; its embedding of a row does not depend on the phase.
+    `watermark` names the mark in its sound, if there is one.
     """
 
     name: str
@@ -286,6 +288,7 @@ class ModelSpec:
     sound_tags: tuple[str, ...] = ()
     takes_audio: bool = False
     gives_text: bool = False
+    keeps_turns: bool = False
     voices: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
     options: tuple[OptionSpec, ...] = ()
@@ -339,10 +342,17 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message of a conversation."""
+    """One message of a conversation.
+
+    Args:
+        role: who.
+        text: written, transcribed or spoken.
+        audio: of a user who spoke, as `PlanRequest.audio`, for models that keep turns.
+    """
 
     role: Literal["system", "user", "assistant"]
     text: str
+    audio: npt.NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,8 +361,10 @@ class PlanRequest:
 
     Args:
         text: what to speak, or the user's text.
-        messages: the conversation before `text`, oldest first, for models that answer in text; its
-            last message is the one to answer where `text` is empty.
+        history: `(T, K)` rows of the conversation so far, for models that keep turns: those of an
+            earlier stream, as its end told them.
+        messages: the conversation before `text` and behind `history`, oldest first, for models that
+            answer in text; its last message is the one to answer where `text` is empty.
         voice: one of the spec's voices; None takes the first.
         language: one of the spec's languages; None takes the first.
         options: values by option name, checked against the spec by `models.options`.
@@ -363,6 +375,7 @@ class PlanRequest:
     """
 
     text: str
+    history: npt.NDArray[np.int64] | None = None
     messages: tuple[Message, ...] = ()
     voice: str | None = None
     language: str | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -96,6 +97,19 @@ class Graphs:
         _refuse_changes("all that", self._weights(), self._known_weights)
 
 
+@dataclass(slots=True)
+class _StandIn:
+    recorder: Recorder | None = None
+
+
+_stand_in = _StandIn()
+
+
+def stand_in(recorder: Recorder | None) -> None:
+    """Take this for CUDA graphs, on any device; None: the real ones again. For trials only."""
+    _stand_in.recorder = recorder
+
+
 def make_graphs(choice: GraphChoice, device: torch.device) -> Graphs | None:
     """What records calls on this device, by the settings; None: they are run as they stand.
 
@@ -104,6 +118,8 @@ def make_graphs(choice: GraphChoice, device: torch.device) -> Graphs | None:
     """
     if choice == "compile":
         return Graphs(compiled_recorder())
+    if choice == "cuda" and _stand_in.recorder is not None:
+        return Graphs(_stand_in.recorder)
     if choice == "cuda" and device.type != "cuda":
         raise EngineConfigError(f"there are no CUDA graphs on {device}")
     is_wanted = choice == "cuda" or (choice == "auto" and device.type == "cuda")

@@ -8,10 +8,10 @@ from engine.attention.base import AttentionBackend
 from engine.attention.flashinfer import FlashInferAttention
 from engine.attention.kernels import build, load_kernels, wants_flashinfer
 from engine.attention.paged import PagedAttention
-from engine.config import EngineConfig
+from engine.config import AttentionChoice, EngineConfig
 from engine.sizes import n_sequences, pool_pages
 from models.layers import fused
-from models.spec import ModelSpec
+from models.spec import BackboneSpec, ModelSpec
 
 
 def make_attention(
@@ -24,26 +24,47 @@ def make_attention(
     Raises:
         EngineConfigError: the backend that is asked for cannot be had here.
     """
-    n_pages, n_tables = pool_pages(spec, config), n_sequences(spec, config)
-    if not wants_flashinfer(config.attention, spec.backbone, device, dtype):
+    return make_pool(
+        spec.backbone,
+        config.attention,
+        n_pages=pool_pages(spec, config),
+        page_size=config.page_size,
+        n_sequences=n_sequences(spec, config),
+        device=device,
+        dtype=dtype,
+    )
+
+
+def make_pool(
+    spec: BackboneSpec,
+    choice: AttentionChoice,
+    *,
+    n_pages: int,
+    page_size: int,
+    n_sequences: int,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> AttentionBackend:
+    """The same for a backbone, with a pool of this size."""
+    if not wants_flashinfer(choice, spec, device, dtype):
         return PagedAttention(
-            spec.backbone,
+            spec,
             n_pages=n_pages,
-            page_size=config.page_size,
-            n_sequences=n_tables,
+            page_size=page_size,
+            n_sequences=n_sequences,
             device=device,
             dtype=dtype,
         )
     kernels = load_kernels()
     attention = FlashInferAttention(
-        spec.backbone,
+        spec,
         n_pages=n_pages,
-        page_size=config.page_size,
-        n_sequences=n_tables,
+        page_size=page_size,
+        n_sequences=n_sequences,
         device=device,
         dtype=dtype,
         kernels=kernels,
     )
-    build(attention, spec.backbone, kernels, device, dtype)
+    build(attention, spec, kernels, device, dtype)
     fused.switch_on(kernels, device.type)
     return attention

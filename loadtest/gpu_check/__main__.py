@@ -3,8 +3,9 @@
     make gpu-check                on the GPU
     make gpu-check DRY_RUN=1      the same script with small models on the CPU: only that it runs
 
-Kernels are built, models of every kind are checked on the GPU against the CPU, and two models of
-the published sizes with random weights are measured and then served under load. Nothing is read
+Kernels are built; meanwhile streams of every family are checked on the GPU against the CPU; then
+decoders of their shapes on FlashInfer; and two models of the published sizes with random weights
+are measured and then served under load. Nothing is read
 from the net. Each part has its own time, and one that fails leaves the others alone. A profile for
 `loadtest simulate` is written for each measured model.
 """
@@ -37,6 +38,9 @@ DRY_LIMIT_S: Final = 600.0
 RATES: Final = (10.0, 20.0, 4.0, 1.0)
 """Requests a second; those with goals first, for time may run out."""
 PROFILE: Final = "profile"
+TO_BE_MADE: Final = "-"
+MODELS: Final = ("qwen3-tts-1.7b", "orpheus-3b")
+"""Those that are measured; see `loadtest.gpu_check.random_models`."""
 DRY: Final = "--dry-run"
 KEPT: Final = (
     *("n_streams", "n_finished", "refused_pct", "errors_pct", "audio_s_per_s"),
@@ -46,36 +50,31 @@ KEPT: Final = (
 """Figures of a load that are told; the rest is in nobody's interest here."""
 
 
-def parts_of(*, is_dry: bool) -> tuple[Part, ...]:
-    """What is run, in this order; the first builds the kernels that the others use."""
+def parts_of(*, is_dry: bool, checkpoints: str = TO_BE_MADE) -> tuple[tuple[Part, ...], ...]:
+    """What is run, in this order; the parts of a group side by side.
+
+    The first builds the kernels that all but `streams` use, which takes compilers and no GPU.
+    """
     more = (DRY,) if is_dry else ()
 
-    def served(name: str) -> Part:
+    def part(name: str, title: str, budget_s: float, *arguments: str) -> Part:
+        module = f"loadtest.gpu_check.{'serving' if name in MODELS else name}"
+        limit = () if is_dry else ("--seconds", f"{budget_s:g}")
         return Part(
             name=name,
-            title=f"{name}: steps, then load",
-            module="loadtest.gpu_check.serving",
-            arguments=(name, *more),
-            budget_s=82.0,
+            title=title,
+            module=module,
+            arguments=(*arguments, *more, *limit),
+            budget_s=budget_s,
         )
 
     return (
-        Part(
-            name="kernels",
-            title="the GPU; kernels are built",
-            module="loadtest.gpu_check.building",
-            arguments=more,
-            budget_s=140.0,
+        (
+            part("building", "the GPU; kernels are built", 140.0),
+            part("streams", "streams of each family: graph = eager = CPU", 140.0, checkpoints),
         ),
-        Part(
-            name="families",
-            title="graph = eager = CPU",
-            module="loadtest.gpu_check.families",
-            arguments=more,
-            budget_s=50.0,
-        ),
-        served("qwen3-tts-1.7b"),
-        served("orpheus-3b"),
+        (part("rows", "FlashInfer and graphs = CPU, in half precision", 45.0),),
+        *((part(name, f"{name}: steps, then load", 82.0, name),) for name in MODELS),
     )
 
 
@@ -83,25 +82,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run all parts. Returns the exit code: 1 if a part failed."""
     parser = argparse.ArgumentParser(prog="make gpu-check", description=__doc__)
     parser.add_argument(DRY, action="store_true", help="small models on the CPU, a short load")
+    parser.add_argument(
+        "--checkpoints",
+        default=TO_BE_MADE,
+        help="a folder with small random checkpoints, see tests/models/checkpoints.py; else they "
+        "are made here, by the libraries that they come from",
+    )
     parser.add_argument("--out", type=Path, default=Path("bench-results/gpu-check.json"))
     asked = parser.parse_args(arguments)
     console, is_dry = Console(highlight=False), bool(asked.dry_run)
     asked.out.unlink(missing_ok=True)
     outcomes: dict[str, Outcome] = {}
     end_s, load = time.monotonic() + BUDGET_S, _loader(is_dry=is_dry)
-    # A trial takes what it takes: nothing is measured.
-    limit_s = DRY_LIMIT_S if is_dry else 0.0
-    for part in parts_of(is_dry=is_dry):
-        console.print(f"[bold]{part.title}[/]")
-        budget_s = limit_s or min(part.budget_s, end_s - time.monotonic())
-        outcome = asyncio.run(
-            run_part(part, budget_s, load, lambda told: console.print(f"  {escape(told)}"))
+
+    async def run(part: Part) -> None:
+        # A trial takes what it takes: nothing is measured.
+        budget_s = DRY_LIMIT_S if is_dry else min(part.budget_s, end_s - time.monotonic())
+        outcome = await run_part(
+            part, budget_s, load, lambda told: console.print(f"  {escape(told)}")
         )
         outcomes[part.name] = outcome
         fault = f"[red]{escape(outcome.fault)}[/]" if outcome.fault else ""
-        console.print(f"  {outcome.seconds:.0f} s {fault}")
+        console.print(f"  {part.name}: {outcome.seconds:.0f} s {fault}")
         # After each part: what was measured must not be lost with the machine.
         _write(asked.out, outcomes, is_dry=is_dry)
+
+    async def run_group(parts: Sequence[Part]) -> None:
+        if is_dry:
+            # Side by side they would only be in each other's way on the CPU.
+            for part in parts:
+                await run(part)
+        else:
+            await asyncio.gather(*map(run, parts))
+
+    for parts in parts_of(is_dry=is_dry, checkpoints=asked.checkpoints):
+        console.print(f"[bold]{'; '.join(part.title for part in parts)}[/]")
+        asyncio.run(run_group(parts))
     console.print(f"Written to {asked.out}")
     return 1 if any(outcome.fault for outcome in outcomes.values()) else 0
 

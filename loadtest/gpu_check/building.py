@@ -6,14 +6,16 @@ python -m loadtest.gpu_check.building [--dry-run]
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import metadata
 from typing import Final
 
 import torch
 
-from engine.attention import make_attention
-from engine.config import EngineConfig
-from loadtest.gpu_check.random_models import make_qwen3_tts
+from engine.attention import make_pool
+from loadtest.gpu_check.scripted import N_PAGES, N_SEQUENCES, PAGE_SIZE
+from loadtest.gpu_check.shapes import SHAPES, Shape
 from loadtest.gpu_check.telling import tell
 from loadtest.gpu_check.timing import seconds_of
 from loadtest.gpu_check.where import Where, parse
@@ -28,11 +30,25 @@ def main() -> None:
     tell(card=_card(where), torch=torch.__version__, flashinfer=_version("flashinfer-python"))
     n_bytes = 2**20 if where.is_dry else COPIED_BYTES
     tell(copy_gb_per_s=round(copy_bytes_per_s(n_bytes, where) / GB, 1))
-    # The smallest model with the heads of the large ones: kernels are built for a head size.
-    spec = make_qwen3_tts(where, is_small=True).spec
+    # Side by side, as the kernels of each: nobody who is measured later waits for a compiler.
+    shapes = {shape.head_dim: shape for shape in SHAPES.values()}
+    with ThreadPoolExecutor(len(shapes)) as pool:
+        list(pool.map(partial(_build, where), shapes.values()))
+
+
+def _build(where: Where, shape: Shape) -> None:
+    """All kernels of a head size."""
     start_s = time.monotonic()
-    make_attention(spec, EngineConfig(attention="flashinfer"), where.device, where.dtype)
-    tell(build_s=round(time.monotonic() - start_s, 1))
+    make_pool(
+        shape.spec,
+        "flashinfer",
+        n_pages=N_PAGES,
+        page_size=PAGE_SIZE,
+        n_sequences=N_SEQUENCES,
+        device=where.device,
+        dtype=where.dtype,
+    )
+    tell(**{f"build_{shape.head_dim}_s": round(time.monotonic() - start_s, 1)})
 
 
 def copy_bytes_per_s(n_bytes: int, where: Where) -> float:

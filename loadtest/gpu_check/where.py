@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Final
 
 import torch
 
-from engine.attention import kernels
 from engine.config import EngineConfig
 
 DRY: Final = "--dry-run"
-STAND_IN: Final = "tests.engine.flashinfer_double"
-"""Computes what FlashInfer would, in torch, and refuses what it would."""
+STAND_INS: Final = "tests.engine.stand_ins"
+"""They compute what FlashInfer and CUDA graphs would, in torch, and refuse what those would."""
+SECONDS: Final = "--seconds"
+SPARED_S: Final = 4.0
+"""Of a part's time, for starting and for telling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +26,17 @@ class Where:
 
     Args:
         is_dry: small models, few streams.
+        budget_s: of the part, from `start_s` on.
     """
 
     is_dry: bool
+    budget_s: float = float("inf")
+    start_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def left_s(self) -> float:
+        """Of the part's time."""
+        return self.start_s + self.budget_s - SPARED_S - time.monotonic()
 
     @property
     def device(self) -> torch.device:
@@ -64,8 +75,10 @@ def parse(description: str | None, *names: str) -> tuple[Where, list[str]]:
     for name in names:
         parser.add_argument(name)
     parser.add_argument(DRY, dest="is_dry", action="store_true")
+    parser.add_argument(SECONDS, type=float, default=float("inf"), help="of this part")
     asked = parser.parse_args()
     if asked.is_dry:
         torch.set_num_threads(1)
-        kernels.stand_in(importlib.import_module(STAND_IN))
-    return Where(is_dry=asked.is_dry), [getattr(asked, name) for name in names]
+        importlib.import_module(STAND_INS).put()
+    where = Where(is_dry=asked.is_dry, budget_s=asked.seconds)
+    return where, [getattr(asked, name) for name in names]

@@ -7,7 +7,7 @@ its own place on each clock, and its own number of frames that count.
 
 On the CPU the shapes of a call follow what its rows need, and rows that need more latent frames
 than the rest (a flush, slow speech) get further passes of their own; large batches are decoded in
-groups of rows. Elsewhere (`is_static`) every
+groups of rows. Elsewhere, and where calls are compiled (`is_static`), every
 call of a size runs the same operations on the same shapes and reads nothing on the host.
 """
 
@@ -56,8 +56,9 @@ class Detokenizer(nn.Module):
 
     @property
     def is_static(self) -> bool:
-        """Whether every shape follows from the inputs' shapes; on a GPU it must."""
-        return self._is_always_static or self.postnet.units.device.type != "cpu"
+        """Whether every shape follows from the inputs' shapes; on a GPU, or compiled, it must."""
+        is_of_cpu = self.postnet.units.device.type == "cpu" and not torch.compiler.is_compiling()
+        return self._is_always_static or not is_of_cpu
 
     @is_static.setter
     def is_static(self, value: bool) -> None:

@@ -12,14 +12,13 @@ them again, install that wheel somewhere without what it depends on and print
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from tests.engine import flashinfer_captured as captured
 from tests.engine.flashinfer_layers import (
     apply_rope_with_cos_sin_cache_inplace,
     fused_add_rmsnorm,
@@ -31,12 +30,14 @@ from tests.engine.flashinfer_rules import (
     DUMMY_PAGE,
     LEAST_WORKSPACE,
     MisuseError,
+    capture,
     expect,
     expect_half,
     expect_in_pool,
     expect_ints,
     expect_pages,
     expect_starts,
+    is_capturing,
 )
 
 __all__ = [
@@ -93,24 +94,6 @@ SIGNATURES = {
 """Names of arguments in order; those after `*` by name only. A class stands for its `__init__`."""
 
 
-@dataclass
-class _Capture:
-    is_on: bool = False
-
-
-_capture = _Capture()
-
-
-@contextlib.contextmanager
-def capture() -> Iterator[None]:
-    """What a CUDA graph is captured under: nothing may be planned here."""
-    _capture.is_on = True
-    try:
-        yield
-    finally:
-        _capture.is_on = False
-
-
 @dataclass(frozen=True)
 class _Plan:
     """What a plan says, by value: what the kernel's schedule was made for."""
@@ -141,7 +124,7 @@ class _Wrapper:
         dtypes: tuple[torch.dtype, torch.dtype],
     ) -> None:
         n_query_heads, n_kv_heads, _, page_size = shape
-        expect(not _capture.is_on, "plan() cannot be captured")
+        expect(not is_capturing(), "plan() cannot be captured")
         expect(n_query_heads % n_kv_heads == 0, f"{n_query_heads} heads over {n_kv_heads}")
         expect(set(dtypes) <= DTYPES, f"no kernel is built for {dtypes}")
         expect_pages(*pages, page_size)
@@ -156,7 +139,8 @@ class _Wrapper:
             dtypes=dtypes,
         )
 
-    def _attend(self, q: Tensor, paged_kv_cache: Tensor, *, is_causal: bool) -> Tensor:
+    def _expect_planned(self, q: Tensor, paged_kv_cache: Tensor) -> _Plan:
+        """The plan, if it is one for these tensors."""
         expect(self._plan is not None, "run() before plan()")
         assert self._plan is not None
         plan = self._plan
@@ -171,6 +155,10 @@ class _Wrapper:
         expect(found == plan.dtypes, f"q and KV are {found}, planned was {plan.dtypes}")
         expected = (plan.starts[-1], n_query_heads, head_dim)
         expect(tuple(q.shape) == expected, f"q is {tuple(q.shape)}, planned was {expected}")
+        return plan
+
+    def _attend(self, q: Tensor, paged_kv_cache: Tensor, *, is_causal: bool) -> Tensor:
+        plan = self._expect_planned(q, paged_kv_cache)
         parts = []
         for idx, pages in enumerate(plan.pages):
             expect(max(pages) < len(paged_kv_cache), f"pages {pages} of {len(paged_kv_cache)}")
@@ -207,6 +195,9 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
             expect_ints("last_page_len buffer", last_page_len)
             self._fixed = (indptr, indices, last_page_len)
             self._addresses = [part.data_ptr() for part in self._fixed]
+            self._starts = torch.arange(len(indptr), dtype=torch.int32)
+            # The schedule: memory of the wrapper that a plan writes and a replay reads.
+            self._planned = torch.full_like(self._starts, -1)
 
     def plan(
         self,
@@ -241,8 +232,17 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
             self._fixed[0].copy_(indptr)
             self._fixed[1][: len(indices)].copy_(indices)
             self._fixed[2].copy_(last_page_len)
+            assert self._plan is not None
+            self._planned.copy_(torch.tensor([*self._plan.n_kept, n_rows]))
 
     def run(self, q: Tensor, paged_kv_cache: Tensor) -> Tensor:
+        if is_capturing():
+            expect(self._fixed is not None, "a wrapper without fixed buffers cannot be captured")
+            assert self._fixed is not None
+            self._expect_planned(q, paged_kv_cache)
+            return captured.attend(
+                q, paged_kv_cache, self._fixed, self._starts, self._planned, is_causal=False
+            )
         if self._fixed is not None and self._plan is not None:
             found = [part.data_ptr() for part in self._fixed]
             expect(found == self._addresses, "a buffer of the graph has moved")
@@ -292,6 +292,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
         self._is_causal = causal
 
     def run(self, q: Tensor, paged_kv_cache: Tensor) -> Tensor:
+        expect(not is_capturing(), "a wrapper without fixed buffers cannot be captured")
         return self._attend(q, paged_kv_cache, is_causal=self._is_causal)
 
 
@@ -318,6 +319,12 @@ def append_paged_kv_cache(
         expect(tuple(rows.shape) == wanted, f"{name} is {tuple(rows.shape)}, must be {wanted}")
     expect_ints("batch_indices", batch_indices, n_rows)
     expect_ints("positions", positions, n_rows)
+    if is_capturing():
+        fixed = (kv_indptr, kv_indices, kv_last_page_len)
+        captured.append(
+            (append_key, append_value), (batch_indices, positions), paged_kv_cache, fixed
+        )
+        return
     # The buffers of a graph are longer than what they hold.
     used = kv_indices[: int(kv_indptr[-1])]
     expect_pages(kv_indptr, used, kv_last_page_len, page_size)

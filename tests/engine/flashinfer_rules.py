@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,6 +19,31 @@ LEAST_WORKSPACE = 16 * 1024 * 1024
 
 class MisuseError(Exception):
     """A call that the real package would refuse, or answer with garbage."""
+
+
+@dataclass
+class _Capture:
+    is_on: bool = False
+
+
+_capture = _Capture()
+
+
+@contextlib.contextmanager
+def capture() -> Iterator[None]:
+    """What a CUDA graph is captured under: nothing may be planned here, and no value is looked at.
+
+    Addresses, shapes and types are asked for all the same.
+    """
+    _capture.is_on = True
+    try:
+        yield
+    finally:
+        _capture.is_on = False
+
+
+def is_capturing() -> bool:
+    return _capture.is_on
 
 
 def expect(is_right: bool, message: str) -> None:

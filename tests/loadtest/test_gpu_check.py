@@ -10,7 +10,9 @@ import sys
 import pytest
 
 from loadtest.gpu_check.parts import Part, run_part
+from loadtest.gpu_check.shapes import SHAPES
 from loadtest.simulate.device import load_profile
+from models.families import FAMILIES
 
 SERVED = ("qwen3-tts-1.7b", "orpheus-3b")
 
@@ -28,8 +30,30 @@ def told(tmp_path_factory):
 def test_every_part_goes_well(told):
     _, parts = told
     assert {name: part["fault"] for name, part in parts.items()} == dict.fromkeys(
-        ("kernels", "families", *SERVED), ""
+        ("building", "streams", "rows", *SERVED), ""
     )
+
+
+@pytest.mark.slow
+def test_every_family_is_checked_or_the_reason_is_told(told):
+    """One that is registered and has no checkpoint to be checked with shows here."""
+    _, parts = told
+    streams = parts["streams"]
+    found = {name: streams[name] for name in streams["asked"]}
+    right = {one["family"] for one in found.values() if one.get("is_right")}
+    left_out = {name: one["left_out"] for name, one in found.items() if "left_out" in one}
+    toys = {name for name in FAMILIES if name.startswith("toy-")}
+    assert FAMILIES.keys() - toys - left_out.keys() <= right
+    assert left_out.get("smollm2-135m") == "its layers compute on a CPU alone"
+    assert all(left_out.values())
+
+
+@pytest.mark.slow
+def test_every_shape_is_run_on_both_backends_in_every_way(told):
+    _, parts = told
+    ways = {f"{b}_{w}" for b in ("torch", "flashinfer") for w in ("plain", "static", "graph")}
+    for name in SHAPES:
+        assert ways < parts["rows"][name].keys()
 
 
 @pytest.mark.slow

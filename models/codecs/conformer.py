@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.codecs.place import Place, whole
+from models.codecs.place import Place, old_times, rows_after, whole
 from models.codecs.relative import Past, RelativeLayer, Sight, relative_table
 from models.spec import StateSpec
 from models.weights import load_weights
@@ -47,6 +47,8 @@ class ConformerConfig:
         lookahead: tokens that a token sees ahead, whatever its chunk.
         chunk_tokens: tokens that see one another.
         kept_tokens: tokens before its chunk that a token sees, whole chunks of them.
+        first_tokens: tokens from a stream's start that all later ones see. What was forgotten since
+            leaves no gap: they then count as right before those that were not.
         dtype: in which keys and values are remembered.
     """
 
@@ -59,6 +61,7 @@ class ConformerConfig:
     lookahead: int
     chunk_tokens: int
     kept_tokens: int
+    first_tokens: int = 0
     dtype: Literal["float32", "float16"] = "float32"
 
 
@@ -84,7 +87,8 @@ class UpsampleConformer(nn.Module):
     @property
     def states(self) -> tuple[StateSpec, ...]:
         """All that a stream remembers; when it began is the caller's to know."""
-        size, kept, dtype = self.config.size, self.config.kept_tokens, self.config.dtype
+        size, dtype = self.config.size, self.config.dtype
+        kept = self.config.first_tokens + self.config.kept_tokens
         shapes = (
             (_LAYERS[0], (self.config.n_layers, kept, size)),
             (_LAYERS[1], (self.config.n_up_layers, FACTOR * kept, size)),
@@ -100,7 +104,12 @@ class UpsampleConformer(nn.Module):
         )
 
     def forward(
-        self, tokens: Tensor, place: Place, state: Mapping[str, Tensor]
+        self,
+        tokens: Tensor,
+        place: Place,
+        state: Mapping[str, Tensor],
+        *,
+        is_chunked: bool = True,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Rows `(B, 2 * n, size)` of tokens that follow on what is remembered, and what then is.
 
@@ -111,14 +120,25 @@ class UpsampleConformer(nn.Module):
             tokens: `(B, n, n_in)`.
             place: of the tokens in their stream.
             state: as `states` lists it; zeros at the start.
+            is_chunked: tokens see their own chunk and those before; else all tokens.
         """
         n_new = tokens.shape[1] - self.config.lookahead
         pasts = {
-            name: Past(state[f"{name}_keys"], state[f"{name}_values"], n_new * factor)
+            name: Past(
+                state[f"{name}_keys"],
+                state[f"{name}_values"],
+                rows_after(
+                    place.start * factor,
+                    n_new * factor,
+                    self.config.first_tokens * factor,
+                    self.config.kept_tokens * factor,
+                ),
+            )
             for name, factor in zip(_LAYERS, (1, FACTOR), strict=True)
         }
         held = (state[INPUTS], state[REPEATS])
-        out, held = self._run(tokens, place, held, pasts, self.config.chunk_tokens)
+        chunk = self.config.chunk_tokens if is_chunked else None
+        out, held = self._run(tokens, place, held, pasts, chunk)
         after = {INPUTS: held[0], REPEATS: held[1]}
         for name, past in pasts.items():
             dtype = _DTYPES[self.config.dtype]
@@ -165,31 +185,53 @@ class UpsampleConformer(nn.Module):
         chunk: int | None,
         rate: int,
     ) -> Tensor:
-        n_old = 0 if past is None else past.keys.shape[2]
-        fine = place.finer(rate)
-        kept = None if past is None else self.config.kept_tokens * rate
+        fine, n_new = place.finer(rate), x.shape[1]
+        first, last = (0, 0) if past is None else self._kept(rate)
+        time = torch.cat([old_times(fine.start, first, last), fine.times(0, n_new)], dim=1)
         width = None if chunk is None else chunk * rate
         sight = Sight(
-            mask=_seen(fine, n_old, x.shape[1], width, kept),
-            table=relative_table(x.shape[1], n_old, self.config.size).to(x),
+            mask=_seen(fine, time, n_new, width, None if past is None else (first, last)),
+            table=relative_table(n_new, first + last, self.config.size).to(x),
+            behind=_behind(fine.start, time, n_new, first, last) if first else None,
         )
         for idx, layer in enumerate(layers):
             x = layer(x, sight, past, idx)
         return x
 
+    def _kept(self, rate: int) -> tuple[int, int]:
+        """Positions that are remembered: the first ones, and the last."""
+        return self.config.first_tokens * rate, self.config.kept_tokens * rate
 
-def _seen(place: Place, n_old: int, n_new: int, chunk: int | None, kept: int | None) -> Tensor:
-    """Which rows a new one sees, `(B, 1, n_new, n_old + n_new)` bool."""
-    key_time = place.times(-n_old, n_new)
-    keys, queries = key_time.unsqueeze(1), place.times(0, n_new).unsqueeze(2)
-    is_seen = place.holds(key_time).unsqueeze(1).expand(-1, n_new, -1)
+
+def _seen(
+    place: Place, time: Tensor, n_new: int, chunk: int | None, kept: tuple[int, int] | None
+) -> Tensor:
+    """Which rows, at `time` `(B, n_old + n_new)`, a new one sees: `(B, 1, n_new, n_old + n_new)`.
+
+    Args:
+        place: of the new ones.
+        time: of all.
+        n_new: rows at the end of them.
+        chunk: rows that see one another; None: all do.
+        kept: how many of the first, and of those before its chunk, a row sees; None: all.
+    """
+    keys, queries = time.unsqueeze(1), time[:, -n_new:].unsqueeze(2)
+    is_seen = place.holds(time).unsqueeze(1).expand(-1, n_new, -1)
     if chunk is not None:
         here = queries.div(chunk, rounding_mode="floor") * chunk
         is_seen = is_seen & (keys < here + chunk)
         if kept is not None:
-            is_seen = is_seen & (keys >= here - kept)
+            is_seen = is_seen & ((keys >= here - kept[1]) | (keys < kept[0]))
     # What does not count sees itself at least: attention to nothing has no value.
     return (is_seen | (keys == queries)).unsqueeze(1)
+
+
+def _behind(start: Tensor, time: Tensor, n_new: int, first: int, last: int) -> Tensor:
+    """How far each row lies behind each new one, `(B, n_new, n_old + n_new)`, without gaps."""
+    n_recent = (start - first).clamp(0, last)
+    n_gone = (start - first - n_recent).clamp(min=0)
+    position = torch.cat([time[:, :first] + n_gone.unsqueeze(1), time[:, first:]], dim=1)
+    return time[:, -n_new:].unsqueeze(2) - position.unsqueeze(1)
 
 
 class _Embed(nn.Module):

@@ -113,18 +113,25 @@ class Flow(nn.Module):
         return mel * place.holds(place.times(0, n_frames)).unsqueeze(1)
 
     def stream(
-        self, noise: Tensor, condition: Condition, place: Place, state: Mapping[str, Tensor]
+        self,
+        noise: Tensor,
+        condition: Condition,
+        place: Place,
+        state: Mapping[str, Tensor],
+        *,
+        is_chunked: bool = True,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mel frames `(B, n_mels, n)` of whole chunks, and what is remembered after them.
+        """Mel frames `(B, n_mels, n)` up to the end of a chunk, and what is remembered after them.
 
         Args:
             noise: `(B, n_mels, n)`.
             condition: of each row.
             place: of the frames; those outside of their stream have no meaning.
             state: as `states` lists it; zeros at the start.
+            is_chunked: frames see their own chunk and those before; else all frames.
         """
-        n_frames, chunk = noise.shape[2], self.config.chunk_frames
-        assert n_frames % chunk == 0, "whole chunks"
+        n_frames = noise.shape[2]
+        chunk = self.config.chunk_frames if is_chunked else None
         recall = Recall(state, place, n_frames, chunk, self.config.kept, self._speed.contexts)
         mel = self._solve(noise, condition, recall.sight)
         return mel, recall.after

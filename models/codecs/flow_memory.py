@@ -20,13 +20,12 @@ from typing import Final, Literal, Protocol
 import torch
 from torch import Tensor
 
-from models.codecs.place import Place
+from models.codecs.place import Place, old_times, rows_after
 from models.spec import StateSpec
 
 N_HALVES: Final = 2
 """Rows of a batch for each stream: with the condition, and without."""
 KEPT, CONTEXTS = "flow_kept", "flow_contexts"
-_NEVER: Final = -(1 << 40)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +142,8 @@ class Recall:
     Args:
         state: `(B, ...)` by name, as `flow_states` lists it.
         place: of the call's frames.
-        n_frames: of the call, whole chunks.
-        chunk: frames of a chunk.
+        n_frames: of the call, up to the end of a chunk.
+        chunk: frames of a chunk; None: frames see all of the call.
         shape: how much is remembered.
         contexts: see `Estimator`.
     """
@@ -154,7 +153,7 @@ class Recall:
         state: Mapping[str, Tensor],
         place: Place,
         n_frames: int,
-        chunk: int,
+        chunk: int | None,
         shape: KeptFrames,
         contexts: tuple[tuple[int, int], ...],
     ) -> None:
@@ -162,7 +161,7 @@ class Recall:
         self._contexts = contexts
         self.after = {name: torch.empty_like(state[name]) for name in (KEPT, CONTEXTS)}
         own = place.times(0, n_frames)
-        old = _old_times(place, shape)
+        old = old_times(place.start, shape.first, shape.last)
         self.bias = _bias(own, torch.cat([old, own], dim=1), place, chunk, shape)
         self.inside = _inside(own, place)
         self.rows_after = _rows_after(place.start, n_frames, shape)
@@ -228,30 +227,11 @@ def _rows_of(packed: Tensor, shape: tuple[int, int]) -> Tensor:
     return packed.view(*packed.shape[:2], *shape)
 
 
-def _old_times(place: Place, shape: KeptFrames) -> Tensor:
-    """Time of each frame remembered, `(B, n_frames)`; far before all time where there is none."""
-    first = torch.arange(shape.first, device=place.start.device).expand(len(place.start), -1)
-    last = place.times(-shape.last, 0)
-    # What is among the first frames and among the last counts once.
-    return torch.cat(
-        [
-            first.masked_fill(first >= place.start.unsqueeze(1), _NEVER),
-            last.masked_fill(last < shape.first, _NEVER),
-        ],
-        dim=1,
-    )
-
-
 def _rows_after(start: Tensor, n_new: int, shape: KeptFrames) -> Tensor:
     """Which of the rows remembered, and of `n_new` new ones, are remembered next; flat."""
-    n_old = shape.n_frames
-    time = torch.arange(shape.first, device=start.device)
-    since = time - start.unsqueeze(1)
-    first = torch.where((since >= 0) & (since < n_new), n_old + since, time)
-    last = torch.arange(shape.first + n_new, n_old + n_new, device=start.device)
-    own = torch.cat([first, last.expand(len(start), -1)], dim=1)
+    own = rows_after(start, n_new, shape.first, shape.last)
     row = torch.arange(N_HALVES * len(start), device=start.device).unsqueeze(1)
-    return (own.repeat_interleave(N_HALVES, dim=0) + row * (n_old + n_new)).flatten()
+    return (own.repeat_interleave(N_HALVES, dim=0) + row * (shape.n_frames + n_new)).flatten()
 
 
 def _inside(time: Tensor, place: Place) -> Tensor:

@@ -23,10 +23,13 @@ class Sight:
     Args:
         mask: `(B, 1, n, n_old + n)` bool, which keys a row may see.
         table: `(n_old + 2 * n - 1, size)`, waves for each distance; see `relative_table`.
+        behind: `(B, n, n_old + n)`, how far each key lies behind each row, where keys do not simply
+            follow one another; None: they do.
     """
 
     mask: Tensor
     table: Tensor
+    behind: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -36,22 +39,22 @@ class Past:
     Args:
         keys: `(B, layers, n_old, size)`.
         values: the same shape.
-        n_new: rows of the call that are to be kept.
+        rows_after: `(B, n_old)`, which of the rows remembered and new ones are to be kept.
     """
 
     keys: Tensor
     values: Tensor
-    n_new: int
+    rows_after: Tensor
     new_keys: list[Tensor] = field(default_factory=list)
     new_values: list[Tensor] = field(default_factory=list)
 
     def join(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """A layer's keys and values, `(B, n, size)`, behind those of the past."""
-        n_old = self.keys.shape[2]
         keys = torch.cat([self.keys[:, layer].to(keys.dtype), keys], dim=1)
         values = torch.cat([self.values[:, layer].to(values.dtype), values], dim=1)
-        self.new_keys.append(keys[:, self.n_new : self.n_new + n_old])
-        self.new_values.append(values[:, self.n_new : self.n_new + n_old])
+        kept = self.rows_after.unsqueeze(2).expand(-1, -1, keys.shape[2])
+        self.new_keys.append(keys.gather(1, kept))
+        self.new_values.append(values.gather(1, kept))
         return keys, values
 
 
@@ -82,7 +85,7 @@ class RelativeAttention(nn.Module):
         query = self._heads(self.linear_q(x))
         distances = self.linear_pos(sight.table).unflatten(1, (self.n_heads, -1)).transpose(0, 1)
         by_distance = (query + self.pos_bias_v.unsqueeze(1)) @ distances.transpose(1, 2)
-        bias = by_distance.gather(3, _distance_idx(x.shape[1], keys.shape[1], by_distance))
+        bias = by_distance.gather(3, _distance_idx(keys.shape[1], sight.behind, by_distance))
         bias = (bias / math.sqrt(query.shape[3])).masked_fill(~sight.mask, -math.inf)
         heads = functional.scaled_dot_product_attention(
             query + self.pos_bias_u.unsqueeze(1),
@@ -135,8 +138,13 @@ def relative_table(n_new: int, n_old: int, size: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
 
 
-def _distance_idx(n_queries: int, n_keys: int, like: Tensor) -> Tensor:
-    """Row of the table for each query and key, `(B, heads, n_queries, n_keys)`."""
-    query = torch.arange(n_queries, device=like.device) + n_keys - n_queries
-    behind = query.unsqueeze(1) - torch.arange(n_keys, device=like.device)
-    return (behind + n_queries - 1).expand(*like.shape[:2], -1, -1)
+def _distance_idx(n_keys: int, behind: Tensor | None, like: Tensor) -> Tensor:
+    """Row of the table for each query and key, as `like` `(B, heads, n_queries, n_distances)`."""
+    n_queries, n_distances = like.shape[2:]
+    if behind is None:
+        query = torch.arange(n_queries, device=like.device) + n_keys - n_queries
+        behind = query.unsqueeze(1) - torch.arange(n_keys, device=like.device).unsqueeze(0)
+        behind = behind.unsqueeze(0)
+    # What is not seen may lie anywhere.
+    idx = (behind + n_queries - 1).clamp(0, n_distances - 1)
+    return idx.unsqueeze(1).expand(*like.shape[:2], -1, -1)

@@ -107,8 +107,10 @@ class SpeechFlow(nn.Module):
         known: Tensor,
         speaker: Tensor,
         state: Mapping[str, Tensor],
+        *,
+        is_chunked: bool = True,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mel frames `(B, n_mels, 2 * n)` of whole chunks of n tokens, and what is remembered then.
+        """Mel frames `(B, n_mels, 2 * n)` of n tokens, up to the end of a chunk, and what is kept.
 
         Args:
             tokens: `(B, n + lookahead)`, the last ones only to be looked at; they come again.
@@ -116,15 +118,19 @@ class SpeechFlow(nn.Module):
             known: `(B, n_mels, 2 * n)`, mel frames of the prompt, zeros where there are none.
             speaker: `(B, n_mels)`, see `speaker`.
             state: as `states` lists it; zeros at the start.
+            is_chunked: by chunks; else every token and frame sees all.
         """
-        rows, after = self.encoder(self.input_embedding(tokens), place, state)
+        embedded = self.input_embedding(tokens)
+        rows, after = self.encoder(embedded, place, state, is_chunked=is_chunked)
         n_frames = known.shape[2]
         mu = self.encoder_proj(rows[:, :n_frames]).transpose(1, 2)
         frames = place.finer(FACTOR)
         time = frames.start.unsqueeze(1) + torch.arange(n_frames, device=mu.device)
         noise = self._noise_at((time - frames.begin.unsqueeze(1)).clamp(min=0))
         condition = Condition(mu=mu, known=known, speaker=speaker)
-        mel, flow_after = self.decoder.stream(noise, condition, frames, state)
+        mel, flow_after = self.decoder.stream(
+            noise, condition, frames, state, is_chunked=is_chunked
+        )
         return mel, {**after, **flow_after}
 
     def _noise_at(self, time: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 The vocoder of the flow-matching families. It reads the future: its convolutions reach some twenty
 mel frames to either side. Streamed, it remembers that many frames, and the phase of its source;
 the source's noise is a fixed table over time. So chunks join without a seam: what comes out is
-whole decoding up to rounding, for every pattern of chunks.
+whole decoding up to rounding, for every pattern of chunks. Of the frames ahead few are heard:
+`Hift.look_ahead` makes a stream's audio earlier, for a difference that a test bounds.
 
 Source: Li et al. 2023 (HiFTNet); Kaneko et al. 2022 (iSTFTNet); CosyVoice, `hifigan/generator.py`
 (Apache-2.0). Keys of the modules are those of its checkpoints (`hift.pt`).
@@ -60,8 +61,6 @@ class HiftConfig:
             form), not by steps of a frame (22.05 kHz form).
         slope: of the rectifiers before upsampling.
         limit: of the PCM.
-        lookahead: mel frames after a frame that its audio is made with; None: all that the network
-            reaches, which makes streams equal to whole decoding.
     """
 
     sample_rate_hz: int
@@ -83,7 +82,6 @@ class HiftConfig:
     is_interpolated: bool
     slope: float
     limit: float
-    lookahead: int | None = None
 
     @property
     def samples_per_frame(self) -> int:
@@ -109,11 +107,6 @@ class HiftConfig:
         last = (1 + KERNEL // 2) * self.n_hop + self.n_fft // 2 + self.n_hop
         return math.ceil((max(by_mel, by_source) + last) / width)
 
-    @property
-    def ahead(self) -> int:
-        """Mel frames by which the audio of a stream is late."""
-        return self.reach if self.lookahead is None else self.lookahead
-
 
 def _reach(kernel: int, dilations: tuple[int, ...]) -> int:
     """Positions to either side that a residual block sees."""
@@ -125,11 +118,15 @@ class Hift(nn.Module):
 
     Args:
         config: shape of the weights.
+
+    Attributes:
+        ahead: mel frames by which the audio of a stream is late.
     """
 
     def __init__(self, config: HiftConfig) -> None:
         super().__init__()
         self.config = config
+        self.ahead = config.reach
         self.samples_per_frame = config.samples_per_frame
         self.f0_predictor = F0Predictor(config.n_mels, config.n_f0_channels)
         self.m_source = Source(
@@ -166,12 +163,21 @@ class Hift(nn.Module):
         )
         self.conv_post = EdgeConv(widths[-1], n_bins, KERNEL)
 
+    def look_ahead(self, n_frames: int) -> None:
+        """Make audio with so many mel frames after it, not with all that the network reaches.
+
+        Calls then bring only real frames, but for the last; and give what they gave in chunks of
+        the same borders.
+        """
+        assert F0_REACH < n_frames <= self.config.reach, "the pitch must be known"
+        self.ahead = n_frames
+
     @property
     def states(self) -> tuple[StateSpec, ...]:
         """All that a stream remembers: mel frames for context, and where its source is."""
         return (
             StateSpec(name=CLOCK, shape=(1,), dtype="int64"),
-            StateSpec(name=MEL, shape=(self.config.n_mels, self.config.reach + self.config.ahead)),
+            StateSpec(name=MEL, shape=(self.config.n_mels, self.config.reach + self.ahead)),
             StateSpec(name=CYCLES, shape=(1,)),
         )
 
@@ -186,7 +192,7 @@ class Hift(nn.Module):
             state: as `states` lists it; zeros at the start.
             is_last: `(B,)`.
         """
-        reach, ahead = self.config.reach, self.config.ahead
+        reach, ahead = self.config.reach, self.ahead
         n_new = mel.shape[2]
         n_before = state[CLOCK][:, 0]
         n_after = n_before + n_valid

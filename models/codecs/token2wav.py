@@ -7,11 +7,13 @@ the last chunk is made as all others are.
 The grid. Tokens see one another in chunks of, say, 25, counted from the first of the prompt, and
 three tokens ahead. A chunk is made when its look-ahead is there. A voice's prompt ends inside of a
 chunk: its last `n_pending` tokens wait for `first_tokens` new ones to fill it. So the first call
-needs 10 + 3 tokens and the following ones 25 or 50, whatever came before, and the tokens at hand
+needs 12 + 3 tokens and the following ones 25 or 50, whatever came before, and the tokens at hand
 are always on the grid. A last call gives all, and has room for the three tokens that waited.
+Where a prompt stands apart it is a chunk of its own, however long, of whose end so much is kept as
+tokens are remembered for good; the grid begins behind it.
 
 The vocoder runs chunk by chunk too, in calls of several as well: with less look-ahead than its
-network reaches (`HiftConfig.lookahead`) it gives the same for every pattern of chunks only so.
+network reaches it gives the same for every pattern of calls only so.
 """
 
 from __future__ import annotations
@@ -44,12 +46,17 @@ class Token2WavConfig:
     Args:
         first_tokens: new tokens in a stream's first chunk, with a prompt's before them.
         chunks: of a call, ascending.
+        vocoder_frames: mel frames ahead that the vocoder makes audio with. The reference gives what
+            has 8, and fades; each two more take a token's time from a first sound.
         max_batch: most streams in a call.
+        silence: token that is looked at behind a prompt that stands apart; None: it does not.
     """
 
-    first_tokens: int = 10
+    first_tokens: int = 12
     chunks: tuple[int, ...] = (1, 2)
+    vocoder_frames: int = 12
     max_batch: int = 8
+    silence: int | None = None
 
 
 class Token2Wav(nn.Module):
@@ -65,6 +72,7 @@ class Token2Wav(nn.Module):
         super().__init__()
         config = config or Token2WavConfig()
         encoder = flow.config.encoder
+        hift.look_ahead(config.vocoder_frames)
         self.flow = flow
         self.hift = hift
         self.n_ahead = encoder.lookahead
@@ -72,11 +80,15 @@ class Token2Wav(nn.Module):
         self.n_pending = self.chunk_tokens - config.first_tokens
         assert config.first_tokens > 0, "a first chunk brings something"
         assert self.n_pending > self.n_ahead, "a first call has a size of its own"
+        self.silence = config.silence
+        self.n_first = encoder.first_tokens
+        is_fit = (self.n_first + config.first_tokens) % self.chunk_tokens == 0
+        assert self.silence is None or is_fit, "behind the prompt a first chunk ends on the grid"
         calls = [n * self.chunk_tokens for n in config.chunks]
         self.spec = CodecSpec(
             chunk_frames=tuple(calls),
             first_frames=tuple(n - self.n_pending + self.n_ahead for n in calls),
-            lookahead_frames=self.n_ahead + math.ceil(hift.config.ahead / FACTOR),
+            lookahead_frames=self.n_ahead + math.ceil(hift.ahead / FACTOR),
             last_room_frames=self.n_ahead,
             state=(*self._own_states, *flow.states, *hift.states),
             max_batch=config.max_batch,
@@ -103,7 +115,7 @@ class Token2Wav(nn.Module):
         """What a voice leaves in the state of a stream, by name. Worker thread; seconds of work.
 
         So much of the prompt's beginning is left out (under a second) that its end lies right on
-        the grid; a short prompt, or none, is taken whole.
+        the grid; a short prompt, or none, is taken whole, and so is one that stands apart.
 
         Args:
             tokens: `(m,)` of the prompt, none or more.
@@ -112,6 +124,8 @@ class Token2Wav(nn.Module):
         """
         assert mel.shape[1] == FACTOR * len(tokens), "two mel frames for each token"
         told = self.flow.speaker(speaker.unsqueeze(0).to(self.flow.noise.device))
+        if self.silence is not None:
+            return self._seed_apart(tokens.to(told.device), mel.to(told), told)
         n_whole = max(0, len(tokens) - self.n_pending) // self.chunk_tokens * self.chunk_tokens
         first = max(0, len(tokens) - self.n_pending - n_whole)
         tokens, mel = tokens[first:].to(told.device), mel[:, FACTOR * first :].to(told)
@@ -126,14 +140,36 @@ class Token2Wav(nn.Module):
         }
         return {**{name: tensor[0] for name, tensor in state.items()}, **own}
 
+    def _seed_apart(self, tokens: Tensor, mel: Tensor, speaker: Tensor) -> dict[str, Tensor]:
+        """The same for a prompt that is a chunk of its own."""
+        begin = torch.tensor([self.n_first - len(tokens)], device=mel.device)
+        state = self._blank(mel.device)
+        if len(tokens):
+            window = functional.pad(tokens, (0, self.n_ahead), value=self.silence).unsqueeze(0)
+            place = Place(start=begin, begin=begin, end=begin + ENDLESS)
+            known = mel.unsqueeze(0)
+            _, state = self.flow.stream(window, place, known, speaker, state, is_chunked=False)
+        own = {
+            CLOCK: torch.tensor([self.n_first]),
+            BEGIN: begin.cpu(),
+            TOKENS: torch.zeros(self.n_pending, dtype=torch.int64),
+            KNOWN: mel.new_zeros(len(mel), FACTOR * self.n_pending),
+            SPEAKER: speaker[0],
+        }
+        return {**{name: tensor[0] for name, tensor in state.items()}, **own}
+
+    def _blank(self, device: torch.device) -> dict[str, Tensor]:
+        """State of encoder and flow before anything came."""
+        return {
+            one.name: torch.zeros(1, *one.shape, dtype=DTYPES[one.dtype], device=device)
+            for one in self.flow.states
+        }
+
     def _seen(
         self, tokens: Tensor, mel: Tensor, speaker: Tensor, n_whole: int
     ) -> Mapping[str, Tensor]:
         """State of encoder and flow after the first `n_whole` tokens of a prompt."""
-        state: Mapping[str, Tensor] = {
-            one.name: torch.zeros(1, *one.shape, dtype=DTYPES[one.dtype], device=mel.device)
-            for one in self.flow.states
-        }
+        state: Mapping[str, Tensor] = self._blank(mel.device)
         for start in range(0, n_whole, self.chunk_tokens):
             end = start + self.chunk_tokens
             at = torch.tensor([start], device=mel.device)
@@ -158,6 +194,8 @@ class Token2Wav(nn.Module):
         n_new = frames.shape[1]
         n_waited = (self.n_ahead - n_new) % self.chunk_tokens
         is_opening = n_waited == self.n_pending
+        if is_opening and self.silence is not None:
+            n_waited = 0
         waited = state[TOKENS][:, self.n_pending - n_waited :]
         window = torch.cat([waited, frames[:, :, 0].clamp(min=0)], dim=1)
         n_frames = FACTOR * (window.shape[1] - self.n_ahead)
@@ -168,7 +206,7 @@ class Token2Wav(nn.Module):
         place = Place(start=start, begin=begin, end=end)
         mel, after = self.flow.stream(window, place, known, state[SPEAKER], state)
         # The prompt's frames are the voice's, not the stream's.
-        n_prompt = FACTOR * self.n_pending if is_opening else 0
+        n_prompt = FACTOR * n_waited if is_opening else 0
         n_frames_valid = (FACTOR * (end - start)).clamp(max=n_frames) - n_prompt
         sound = self._sound(mel[:, :, n_prompt:], n_frames_valid, state, is_last)
         own = {
@@ -187,7 +225,7 @@ class Token2Wav(nn.Module):
     ) -> Decoded:
         """PCM of mel frames, chunk by chunk of the grid."""
         width = self.hift.samples_per_frame
-        n_most = (mel.shape[2] + self.hift.config.ahead) * width
+        n_most = (mel.shape[2] + self.hift.ahead) * width
         pcm = mel.new_zeros(len(mel), n_most + 1)
         n_given = torch.zeros_like(n_valid)
         for first, end in self._chunks(mel.shape[2]):

@@ -187,6 +187,40 @@ def test_the_reach_is_real(models, mel, rate_hz, reach):
     assert 40 - reach <= touched.min() <= 40 - reach + 1, "a weaker reach would do"
 
 
+def hasty(folder, n_ahead: int) -> Hift:
+    model = make_hift(CONFIGS[24_000], read_torch_file(folder / "hift_24000.pt"), source="hift")
+    model.look_ahead(n_ahead)
+    return model
+
+
+@pytest.mark.parametrize(("n_ahead", "most_db"), [(8, -35), (12, -60), (16, -80)])
+def test_frames_far_ahead_are_hardly_heard(folder, models, mel, n_ahead, most_db):
+    """Of 21 that the network reaches. Chunks of 10 frames: all audio is near a border."""
+    exact = stream(models[24_000], mel, [10])
+    pcm = stream(hasty(folder, n_ahead), mel, [10])
+    error_db = 20 * torch.log10((pcm - exact).std() / exact.std())
+    assert error_db < most_db
+    assert not torch.equal(pcm, exact)
+
+
+@pytest.mark.parametrize("kind", ["sweep", "random"])
+def test_chunks_join_without_a_click(folder, models, kind):
+    """At no border is there a step that whole decoding has not, with little look-ahead either."""
+    bins, frames = torch.arange(12.0), torch.arange(100.0)
+    sweep = 3 * (bins.unsqueeze(1) - 11 * frames / 100).square().mul(-0.5).exp()
+    mel = (
+        sweep
+        if kind == "sweep"
+        else torch.randn(12, 100, generator=torch.Generator().manual_seed(2))
+    )
+    whole = stream(models[24_000], mel.unsqueeze(0), [100])[0]
+    pcm = stream(hasty(folder, 12), mel.unsqueeze(0), [25])[0]
+    borders = (torch.arange(25, 100, 25) - 12) * 480
+    steps, own = pcm.diff(), whole.diff()
+    assert steps[borders - 1].abs().max() <= own.abs().max()
+    assert (steps - own).abs().max() < 0.03 * whole.std()
+
+
 @pytest.mark.parametrize(
     ("key", "tensor", "shown"),
     [

@@ -36,7 +36,7 @@ FLOWS = SpeechFlowConfig(
     n_tokens=50, speaker_dim=16, encoder=ENCODER, flow=replace(FLOW, kept=KEPT)
 )
 VOCODER = replace(CONFIGS[24_000], n_mels=80)
-CONFIG = Token2WavConfig(first_tokens=1)
+CONFIG = Token2WavConfig(first_tokens=1, vocoder_frames=VOCODER.reach)
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,10 @@ def reference(folder, inputs) -> dict[str, Tensor]:
     return ask("token2wav", folder, inputs, apart="cosyvoice")
 
 
-def make(folder, flows: SpeechFlowConfig = FLOWS, lookahead: int | None = None) -> Token2Wav:
+def make(folder, flows: SpeechFlowConfig = FLOWS, config: Token2WavConfig = CONFIG) -> Token2Wav:
     flow = make_speech_flow(flows, Unet(UNET), read_torch_file(folder / "flow.pt"), source="flow")
-    vocoder = replace(VOCODER, lookahead=lookahead)
-    hift = make_hift(vocoder, read_torch_file(folder / "hift.pt"), source="hift")
-    return Token2Wav(flow, hift, CONFIG)
+    hift = make_hift(VOCODER, read_torch_file(folder / "hift.pt"), source="hift")
+    return Token2Wav(flow, hift, config)
 
 
 @pytest.fixture(scope="module")

@@ -173,10 +173,13 @@ def read_safetensors_index(folder: Path, name: str) -> dict[str, Tensor]:
     return tensors
 
 
-def read_torch_file(path: Path) -> dict[str, Tensor]:
+def read_torch_file(path: Path, part: str = "module") -> dict[str, Tensor]:
     """A state dict of a `.bin`, `.pt` or `.pth` file; memory-mapped, on the CPU.
 
-    It is the file's whole content, or lies under `module` (DeepSpeed).
+    Args:
+        path: of the file.
+        part: under which the state dict lies, where it is not the whole content (`module`:
+            DeepSpeed).
 
     Raises:
         WeightError: missing, damaged, with something else than tensors in it.
@@ -189,8 +192,8 @@ def read_torch_file(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise WeightError(f"{path} cannot be read as weights ({reason}); {REMEDY}") from error
-    if isinstance(held, dict) and isinstance(held.get("module"), dict):
-        held = held["module"]
+    if isinstance(held, dict) and isinstance(held.get(part), dict):
+        held = held[part]
     if not isinstance(held, dict) or not all(isinstance(one, Tensor) for one in held.values()):
         raise WeightError(f"{path} holds no plain state dict; {REMEDY}")
     return held

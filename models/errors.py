@@ -15,6 +15,10 @@ class WeightError(ModelError):
     """Weights are missing, damaged or of another layout. The message says what to do."""
 
 
+class WatermarkError(ModelError):
+    """A mark cannot be put on a model. The message says which, and why."""
+
+
 class PlanError(ModelError):
     """A request cannot be turned into a prompt.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from engine.config import DtypeChoice, EngineConfig
 from engine.errors import EngineStoppedError
 from models.errors import ModelError
-from models.hub import fetch, hub_name
+from models.hub import Needs, fetch, hub_name
 from models.spec import ModelSpec
 from realtime.bridge import EventRelay
 from realtime.config import GatewayConfig
@@ -36,9 +36,12 @@ if TYPE_CHECKING:
     from engine.thread import EngineThread
     from engine.trace import TraceFile
     from models.base import SpeechModel
+    from models.watermark.spectra import Mark
     from realtime.agent.assemble import AgentConfig
     from realtime.conversation.conversing import Conversing
     from realtime.gateway import Gateway
+
+    LoadMark = Callable[[], Mark]
 
 TEXT_STREAMS = 4
 """Answers that are written at once; more wait."""
@@ -83,6 +86,22 @@ HERE: Final = Placement()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Watermarks:
+    """Marks in what is spoken.
+
+    Args:
+        asked: folders or names of the hub, for all models or as `MODEL=PLACE`.
+        message: what is spelt by a mark that can spell.
+    """
+
+    asked: Sequence[str] = ()
+    message: bytes = b""
+
+
+NO_MARKS: Final = Watermarks()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
     """A running engine thread, the sinks of its loops by model name, and what hears.
 
@@ -112,6 +131,7 @@ def running_engines(
     *,
     must_talk: bool = False,
     placement: Placement = HERE,
+    watermarks: Watermarks = NO_MARKS,
 ) -> Iterator[Engines]:
     """Load and warm up the models, with a progress bar; stop the thread at the end.
 
@@ -122,11 +142,15 @@ def running_engines(
         agents: how to converse; None: speak only.
         must_talk: what a conversation lacks is an error, not a remark.
         placement: of the models.
+        watermarks: in what they speak.
     """
     # Before torch is imported: its thread pools read these once.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    names = [_at_hand(name) for name in names]
+    from models import registry
+
+    names = [_at_hand(name, registry.needs) for name in names]
+    marks = _marks_at_hand(watermarks, names)
     with progress_bar() as progress:
         task = progress.add_task("Loading torch", total=len(names) + 3)
         talk, no_talk, names = None, "", list(dict.fromkeys(names))
@@ -144,6 +168,7 @@ def running_engines(
             config,
             placement,
             trace,
+            marks,
             lambda name: progress.update(task, advance=1, description=name),
         )
         from engine.thread import EngineThread
@@ -168,19 +193,35 @@ def running_engines(
             trace.close()
 
 
-def _at_hand(model: str) -> str:
-    """A model as the registry takes it: one of the hub becomes the folder that it was fetched to.
+def _at_hand(place: str, needs: Callable[[Path], Needs]) -> str:
+    """A name or folder as it is; what is of the hub becomes the folder that it was fetched to.
 
     Raises:
         HubError: it cannot be had.
     """
-    name = hub_name(model)
+    name = hub_name(place)
     if name is None:
-        return model
-    from models import registry
-
+        return place
     with FetchDisplay(name.repository) as watch:
-        return str(fetch(name, registry.needs, watch))
+        return str(fetch(name, needs, watch))
+
+
+def _marks_at_hand(watermarks: Watermarks, names: Sequence[str]) -> dict[str, LoadMark]:
+    """How the mark of each model that gets one is loaded; once is enough to see that it can be."""
+    if not watermarks.asked:
+        return {}
+    from models.registry import read_spec
+    from models.watermark.choice import assigned, needs
+    from models.watermark.loading import load_mark
+
+    places = assigned(watermarks.asked, {name: read_spec(name) for name in names})
+    loads: dict[str, LoadMark] = {
+        name: partial(load_mark, Path(_at_hand(place, needs)), watermarks.message)
+        for name, place in places.items()
+    }
+    for load in loads.values():
+        load()
+    return loads
 
 
 def _load_talk(agents: AgentConfig, names: Sequence[str]) -> tuple[Talk, list[str]]:
@@ -225,6 +266,7 @@ def _load_loops(
     config: EngineConfig,
     placement: Placement,
     trace: TraceFile | None,
+    marks: Mapping[str, LoadMark],
     on_load: Callable[[str], None],
 ) -> tuple[dict[str, EventRelay], list[EngineLoop]]:
     from engine.device import checked_device, dtype_of, load_on
@@ -243,6 +285,9 @@ def _load_loops(
             if codec_device != device:
                 # NOTE: the copy holds the LM too, which is not used there.
                 detokenizer = load_on(name, codec_device, dtype)
+            if name in marks:
+                model = _marked(model, marks[name], device)
+                detokenizer = detokenizer and _marked(detokenizer, marks[name], codec_device)
         placed.append(_Placed(model, detokenizer, device, codec_device, dtype))
     # What all weights leave of a device is shared evenly.
     n_models = Counter(one.device for one in placed)
@@ -266,6 +311,12 @@ def _load_loops(
             )
         loops.append(loop)
     return relays, loops
+
+
+def _marked(model: SpeechModel, load_mark: LoadMark, device: torch.device) -> SpeechModel:
+    from models.watermark.marked import Marked
+
+    return Marked(model, load_mark()).to(device)
 
 
 def _for(name: str, placement: Placement) -> Placement:

@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 
 from engine.config import AttentionChoice, DtypeChoice, EngineConfig, Policy
+from models.watermark.choice import CSM_MESSAGE, MESSAGE_BYTES
 from realtime.access.addresses import is_loopback
 from realtime.access.config import AccessConfig
 from realtime.access.keys import KeyRing, keys_in, read_key_file
@@ -21,7 +22,7 @@ from realtime.access.origins import checked_origin
 from realtime.access.tls import TlsFiles, server_context
 from realtime.audio.opus import load_library
 from realtime.client.connect import DEFAULT_URL
-from realtime.compose import Engines, Placement, running_engines
+from realtime.compose import Engines, Placement, Watermarks, running_engines
 from realtime.config import GatewayConfig
 from realtime.errors import ConfigError, ServerStartError
 from realtime.terminal import doctor as checks
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL: Final = "pico"
 DEFAULT_WHISPER: Final = "tiny.en"
 KEYS_VARIABLE: Final = "PARLEY_API_KEYS"
+MESSAGE_VARIABLE: Final = "PARLEY_WATERMARK_MESSAGE"
 EPILOG: Final = """parley serve
 
 parley serve --port 9000 --host 0.0.0.0 --api-keys keys.txt  [dim]for other machines too[/]
@@ -115,6 +117,14 @@ def serve(
         typer.Option(
             help="File for a trace of the engine's work, to be read by Perfetto.",
             rich_help_panel=_DEVICE,
+        ),
+    ] = None,
+    watermark: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Mark what is spoken: folder of a mark's weights, or sony/silentcipher of the "
+            "hub; MODEL=PLACE for one of several models. May be given several times "
+            "(docs/watermarks.md)."
         ),
     ] = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="Sockets at once.")] = 256,
@@ -244,6 +254,7 @@ def serve(
     placement = Placement(
         device=device, detokenizer_device=detokenizer_device, dtype=dtype, trace=trace
     )
+    watermarks = Watermarks(asked=watermark or (), message=_message())
     load_library()
     _check_port(gateway)
     agents = None
@@ -258,6 +269,7 @@ def serve(
         agents,
         must_talk=must_talk,
         placement=placement,
+        watermarks=watermarks,
     ) as engines:
         run(
             engines.app(gateway),
@@ -285,6 +297,19 @@ def _tls(certificate: Path | None, key: Path | None) -> TlsFiles | None:
     files = TlsFiles(certificate=certificate, key=key)
     server_context(files)
     return files
+
+
+def _message() -> bytes:
+    """What marks spell. Raises: `ConfigError`: it is no message."""
+    # From the environment: on a command line every user of the machine could read it.
+    text = os.environ.get(MESSAGE_VARIABLE, CSM_MESSAGE)
+    try:
+        message = bytes.fromhex(text)
+    except ValueError:
+        message = b""
+    if len(message) != MESSAGE_BYTES:
+        raise ConfigError(f"{MESSAGE_VARIABLE} must be {2 * MESSAGE_BYTES} hexadecimal digits")
+    return message
 
 
 def _agents(
@@ -323,6 +348,8 @@ def _announce(engines: Engines, config: GatewayConfig, port: int) -> None:
         spec = handle.spec
         out.print(f"  {spec.name}: weights under {escape(spec.weights_licence)}", soft_wrap=True)
         out.print(f"  {spec.name}: {escape(handle.memory.line())}", soft_wrap=True)
+        if spec.watermark:
+            out.print(f"  {spec.name}: marked by {escape(spec.watermark)}", soft_wrap=True)
     for name, licence in (engines.talk.licences if engines.talk else {}).items():
         out.print(f"  {name}: weights under {escape(licence)}", soft_wrap=True)
     if engines.no_talk:

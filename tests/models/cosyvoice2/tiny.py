@@ -171,6 +171,12 @@ def make_checkpoint(folder: Path) -> Path:
         torch.manual_seed(43)
         flow = SpeechFlow(config.flow, Unet(config.unet)).state_dict()
         hift = Hift(config.hift).state_dict()
+    for key, tensor in flow.items():
+        enliven(key, tensor, generator)
+    # A pitch between no voice and some 300 Hz.
+    hift["f0_predictor.classifier.weight"].normal_(std=600.0, generator=generator)
+    hift["f0_predictor.classifier.bias"].fill_(20.0)
+    hift["m_source.l_linear.weight"].normal_(generator=generator)
     torch.save(flow, folder / "flow.pt")
     torch.save(hift_layout(hift), folder / "hift.pt")
     write_speech_tokenizer_onnx(folder / "speech_tokenizer_v2.onnx")
@@ -201,6 +207,16 @@ def saved_voice(n_codes: int = 40, **changes: object) -> dict[str, object]:
         "llm_embedding": torch.randn(1, 192, generator=generator),
         **changes,
     }
+
+
+def enliven(key: str, tensor: Tensor, generator: torch.Generator) -> None:
+    """Other random values, with which what comes out depends on all that goes in."""
+    if key.endswith("bias"):
+        tensor.normal_(std=0.1, generator=generator)
+    elif tensor.dim() == 1:
+        tensor.uniform_(0.5, 1.5, generator=generator)
+    else:
+        tensor.normal_(std=tensor[0].numel() ** -0.5, generator=generator)
 
 
 def llm_weights(generator: torch.Generator) -> dict[str, Tensor]:

@@ -1,7 +1,8 @@
 """CosyVoice 2's LM on a small random checkpoint, against its own class, which loads all its files.
 
 Logits: 1e-4, float32 with sums in another order. Speech tokens: identical; they are heard as they
-are here, see `tests.models.cosyvoice2.tiny`. The detokenizer: `test_token2wav`.
+are here, see `tests.models.cosyvoice2.tiny`. The detokenizer against the reference is in
+`test_token2wav`; here streams sound as their tokens do alone, to 2e-3 as there.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import torch
 
 from engine.config import EngineConfig
 from models.base import PromptPlan
-from models.cosyvoice2.model import CosyVoiceModel
+from models.cosyvoice2.model import CosyVoiceModel, load
 from models.spec import PlanRequest
 from tests.engine.harness import Engine, check_giving_way, greedy, let_it_end
 from tests.models.cosyvoice2.tiny import codes_in, load_codes_as_sound, make_checkpoint
 from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
+from tests.parity.test_token2wav import speak
 
 TEXTS = (
     "Hello there.",
@@ -193,3 +195,22 @@ def test_streamed_and_whole_texts_share_batches(model, plans, reference):
     check(reference, [engine.pcm(stream_id) for stream_id in whole])
     for n, stream_id in zip((0, 2, 4), streamed, strict=True):
         assert codes_in(engine.pcm(stream_id)) == reference[f"speech{10 + n}"].tolist()
+
+
+def test_each_stream_has_the_sound_of_its_tokens_in_its_voice(folder, model, plans, reference):
+    """With the detokenizer: streams of several lengths and voices, streamed and whole, together."""
+    sounding = load(folder)
+    lengths = {0: 1, 1: 12, 3: 15, 4: 37, 5: 61}
+    engine = Engine(sounding, CONFIG)
+    made = {n: sounding.plan(request(n)) for n in lengths}
+    ids = {n: engine.open(long(sounding, made[n], lengths[n])) for n in lengths}
+    late = feed(engine, sounding, 2, [5, 20, 60], 3)
+    engine.run()
+    whole = {n: (engine.pcm(ids[n]), reference[f"speech{n}"][: lengths[n]]) for n in lengths}
+    whole[2] = (engine.pcm(late), reference["speech12"])
+    for n, (pcm, tokens) in whole.items():
+        voice = sounding.plan(replace(request(n), options={})).codec_state
+        expected = speak(sounding.codec, dict(voice), tokens, [0])
+        assert len(pcm) == 960 * len(tokens)
+        np.testing.assert_allclose(pcm, expected.numpy(), rtol=0, atol=2e-3)
+    engine.check_is_empty()

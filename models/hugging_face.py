@@ -117,13 +117,13 @@ QWEN_WORDS: Final = (
 """How Qwen2's tokenizer parts words. Source: `transformers` 5, `tokenization_qwen2.py`."""
 
 
-def read_tokenizer(folder: Path) -> Tokenizer:
-    """The text tokenizer of a checkpoint: `tokenizer.json`, or `vocab.json` and `merges.txt`.
+def read_tokenizer(folder: Path, name: str = "tokenizer.json") -> Tokenizer:
+    """The text tokenizer of a checkpoint: the file `name`, or `vocab.json` and `merges.txt`.
 
     Raises:
         WeightError: the files are missing or damaged.
     """
-    path = folder / "tokenizer.json"
+    path = folder / name
     if not path.is_file() and (folder / "vocab.json").is_file():
         return _qwen_tokenizer(folder)
     if not path.is_file():

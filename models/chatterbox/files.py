@@ -1,0 +1,178 @@
+"""The files of a checkpoint folder: which there are, and all that is read of them.
+
+The reference loads `s3gen.safetensors` loosely; here it is whole or refused. What is there beside
+the weights, and follows from the rate, is known: see `SpeechTokenizer`, and `_FOLLOWING`.
+
+Source: resemble-ai/chatterbox, `tts.py` and `mtl_tts.py` (MIT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from torch import Tensor
+
+from models.audio.speaker_embedding import CamPlus
+from models.audio.speech_tokenizer import SpeechTokenizer
+from models.chatterbox.codec import SpeechCodec, make_codec, make_codec_spec
+from models.chatterbox.config import (
+    CANGJIE,
+    CODEC,
+    DEFAULT_VOICE,
+    ENGLISH_LM,
+    ENGLISH_TOKENIZER,
+    FACTS,
+    MULTILINGUAL,
+    MULTILINGUAL_LMS,
+    MULTILINGUAL_TOKENIZER,
+    VOICE_ENCODER,
+    LmConfig,
+    lm_config,
+    model_spec,
+)
+from models.chatterbox.lm import SpeechLm
+from models.chatterbox.model import ChatterboxModel
+from models.chatterbox.shapes import FLOW, VOCODER, n_speech_tokens
+from models.chatterbox.text import CHINESE, TextReader, read_cangjie
+from models.chatterbox.voice import Listener, read_default_voice
+from models.chatterbox.voice_encoder import VoiceEncoder
+from models.checkpoint import REMEDY, read_torch_file
+from models.errors import WeightError
+from models.hub import Needs
+from models.hugging_face import read_tokenizer
+from models.spec import ModelSpec
+from models.weights import read_tensors
+
+TOKENIZER, EMBEDDER = "tokenizer.", "speaker_encoder."
+_FOLLOWING: Final = ("trim_fade",)
+"""A table that older files hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Which files a family reads of a folder.
+
+    Args:
+        folder: of the checkpoint.
+        lm: name of the LM's file.
+        tokenizer: name of the tokenizer's.
+        languages: that its text may be in, the usual one first; where there is a choice, the LM is
+            told.
+    """
+
+    folder: Path
+    lm: str
+    tokenizer: str
+    languages: tuple[str, ...]
+
+
+def english_files(folder: Path) -> Files:
+    """Those of the English model."""
+    return Files(
+        folder=folder, lm=ENGLISH_LM, tokenizer=ENGLISH_TOKENIZER, languages=FACTS.languages
+    )
+
+
+def multilingual_files(folder: Path) -> Files:
+    """Those of the multilingual one; of several LMs the newest. Raises: `WeightError`: none."""
+    lms = sorted(path.name for path in folder.glob(MULTILINGUAL_LMS))
+    if not lms:
+        raise WeightError(f"{folder} has no {MULTILINGUAL_LMS}; {REMEDY}")
+    has_cangjie = (folder / CANGJIE).is_file()
+    return Files(
+        folder=folder,
+        lm=lms[-1],
+        tokenizer=MULTILINGUAL_TOKENIZER,
+        languages=tuple(one for one in MULTILINGUAL if one != CHINESE or has_cangjie),
+    )
+
+
+def needs(files: Files) -> Needs:
+    """What is fetched of the hub beside the texts."""
+    return Needs(weights=(files.lm, CODEC, VOICE_ENCODER, DEFAULT_VOICE))
+
+
+def read_spec(name: str, files: Files) -> ModelSpec:
+    """The facts of a checkpoint, by the shapes of its tensors. Raises: `WeightError`."""
+    tensors = _read_part(files.folder, CODEC)
+    config = _lm_config(read_tensors(files.folder / files.lm), files, tensors)
+    return model_spec(name, config, make_codec_spec(tensors, source=CODEC), files.languages)
+
+
+def load(name: str, files: Files) -> ChatterboxModel:
+    """The model of a checkpoint, on the CPU in float32. Raises: `WeightError`."""
+    folder = files.folder
+    tensors = _read_part(folder, CODEC)
+    parts = split_codec(tensors)
+    lm_weights = read_tensors(folder / files.lm)
+    lm = SpeechLm(_lm_config(lm_weights, files, tensors), lm_weights, source=files.lm)
+    encoder = VoiceEncoder(_read_part(folder, VOICE_ENCODER), source=VOICE_ENCODER)
+    if encoder.size != lm.config.speaker_size:
+        message = f"tells a voice by {encoder.size} numbers, {files.lm} takes"
+        raise WeightError(f"{VOICE_ENCODER} {message} {lm.config.speaker_size}")
+    listener = Listener(
+        encoder,
+        SpeechTokenizer(parts[TOKENIZER], source=f"{CODEC}, {TOKENIZER[:-1]}"),
+        CamPlus(parts[EMBEDDER], source=f"{CODEC}, {EMBEDDER[:-1]}"),
+    )
+    voice = folder / DEFAULT_VOICE
+    return ChatterboxModel(
+        name,
+        lm=lm,
+        codec=_codec(tensors, parts),
+        reader=_reader(files),
+        languages=files.languages,
+        listener=listener,
+        voice=read_default_voice(voice) if voice.is_file() else None,
+    )
+
+
+def read_codec(folder: Path) -> SpeechCodec:
+    """The detokenizer alone. Raises: `WeightError`."""
+    tensors = _read_part(folder, CODEC)
+    return _codec(tensors, split_codec(tensors))
+
+
+def _codec(tensors: Mapping[str, Tensor], parts: Mapping[str, Mapping[str, Tensor]]) -> SpeechCodec:
+    return make_codec(parts[FLOW], parts[VOCODER], tensors, source=CODEC)
+
+
+def _lm_config(
+    weights: Mapping[str, Tensor], files: Files, codec: Mapping[str, Tensor]
+) -> LmConfig:
+    return lm_config(weights, n_codes=n_speech_tokens(codec, CODEC), source=files.lm)
+
+
+def _reader(files: Files) -> TextReader:
+    told = files.languages if len(files.languages) > 1 else ()
+    cangjie = read_cangjie(files.folder / CANGJIE) if CHINESE in told else None
+    tokenizer = read_tokenizer(files.folder, files.tokenizer)
+    return TextReader(tokenizer, told, cangjie, source=files.tokenizer)
+
+
+def _read_part(folder: Path, name: str) -> Mapping[str, Tensor]:
+    """Tensors of a file of this name, or of one that torch wrote. Raises: `WeightError`."""
+    by_torch = (folder / name).with_suffix(".pt")
+    if not (folder / name).is_file() and by_torch.is_file():
+        return read_torch_file(by_torch)
+    return read_tensors(folder / name)
+
+
+def split_codec(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The parts of the codec's file, by their prefixes. Raises: `WeightError`: keys of none."""
+    parts: dict[str, dict[str, Tensor]] = {
+        prefix: {} for prefix in (TOKENIZER, EMBEDDER, FLOW, VOCODER)
+    }
+    stray = []
+    for key, tensor in tensors.items():
+        prefix = f"{key.partition('.')[0]}."
+        if prefix in parts:
+            parts[prefix][key.removeprefix(prefix)] = tensor
+        elif key not in _FOLLOWING:
+            stray.append(key)
+    if stray:
+        raise WeightError(f"{CODEC} has keys of no known part: {', '.join(sorted(stray)[:8])}")
+    return parts

@@ -29,12 +29,15 @@ N_STEPS: Final = 10
 """Of the solver. Source: `CausalMaskedDiffWithXvec.inference`."""
 N_UP_LAYERS: Final = 4
 """Source: `UpsampleConformerEncoder`."""
-KEPT_CHUNKS: Final = 2
-"""Chunks that a stream remembers of its voice's prompt, and of the speech before a chunk: 2 s each.
+FIRST_CHUNKS, LAST_CHUNKS = 1, 2
+"""Chunks of a second that the flow remembers of its voice's prompt, and of what was before a chunk.
 
-The reference computes all that was before again with each chunk. In the published size a chunk
-takes 29 MB.
+The reference computes all that was before again with each chunk; later copies of its file state two
+chunks, for caches of a fixed size (`num_decoding_left_chunks`). In the published size a chunk takes
+29 MB, and a quarter of the arithmetic of a new one.
 """
+ENCODER_CHUNKS: Final = 4
+"""The same of the encoder, where a chunk takes 1.4 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,18 +119,18 @@ def vocoder_config(config: Config) -> VocoderConfig:
             raise WeightError(
                 f"{config.source} has {name} that give {held}, feat_extractor states {expected}"
             )
-    chunk_tokens, kept_frames = chunk_frames // FACTOR, KEPT_CHUNKS * chunk_frames
+    kept = KeptFrames(first=FIRST_CHUNKS * chunk_frames, last=LAST_CHUNKS * chunk_frames)
     return VocoderConfig(
         flow=SpeechFlowConfig(
             n_tokens=flow.integer("vocab_size"),
             speaker_dim=flow.integer("spk_embed_dim"),
-            encoder=_encoder(encoder, flow, chunk_tokens),
+            encoder=_encoder(encoder, flow, chunk_frames // FACTOR),
             flow=FlowConfig(
                 n_mels=mel.n_mels,
                 n_steps=N_STEPS,
                 guidance=_solver(decoder).number("inference_cfg_rate"),
                 chunk_frames=chunk_frames,
-                kept=KeptFrames(first=kept_frames, last=kept_frames),
+                kept=kept,
             ),
         ),
         unet=_unet(decoder, mel.n_mels),
@@ -180,7 +183,7 @@ def _encoder(config: Config, flow: Config, chunk_tokens: int) -> ConformerConfig
         n_up_layers=N_UP_LAYERS,
         lookahead=flow.integer("pre_lookahead_len"),
         chunk_tokens=chunk_tokens,
-        kept_tokens=2 * KEPT_CHUNKS * chunk_tokens,
+        kept_tokens=ENCODER_CHUNKS * chunk_tokens,
     )
 
 

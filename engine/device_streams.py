@@ -61,6 +61,10 @@ class DeviceStream(Protocol):
         """Let what is queued from now on wait for a mark of another stream."""
         ...
 
+    def finish(self) -> None:
+        """Let the host wait until all that was queued is done."""
+        ...
+
     def queue(self) -> AbstractContextManager[object]:
         """Let torch put work here while the context lasts."""
         ...
@@ -96,9 +100,19 @@ class DeviceStreams:
         with self.codec.queue(), self.lm.queue():
             yield
 
+    def finish(self) -> None:
+        """Let the host wait for all that was queued, on both devices; for measurements only."""
+        for stream in self.all:
+            stream.finish()
+
     def settle(self) -> None:
         """Let chunks that are launched from now on find what was written into slots before."""
         self.frames.wait(self.lm.mark())
+
+
+def made_current(device: torch.device) -> AbstractContextManager[object]:
+    """Let libraries that ask for the current device find this one. Every thread begins with 0."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def make_streams(device: torch.device, codec_device: torch.device, clock: Clock) -> DeviceStreams:
@@ -148,6 +162,9 @@ class HostStream:
         return HostMark(self._clock())
 
     def wait(self, mark: Mark) -> None:
+        """Nothing is under way."""
+
+    def finish(self) -> None:
         """Nothing is under way."""
 
     def queue(self) -> AbstractContextManager[object]:
@@ -201,6 +218,10 @@ class CudaStream:
         """See `DeviceStream`."""
         assert isinstance(mark, CudaMark), "marks of one device"
         self._stream.wait_event(mark.event)
+
+    def finish(self) -> None:
+        """See `DeviceStream`."""
+        self._stream.synchronize()
 
     def queue(self) -> AbstractContextManager[object]:
         """See `DeviceStream`."""

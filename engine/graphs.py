@@ -19,6 +19,7 @@ from torch import Tensor
 
 from engine.batch import Indices
 from engine.config import GraphChoice
+from engine.device_streams import made_current
 from engine.errors import EngineConfigError, GraphError
 
 Outputs = tuple[Tensor, ...]
@@ -137,15 +138,17 @@ def cuda_recorder(device: torch.device) -> Recorder:
     side = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]  # torch's
 
     def record(call: Call) -> Call:
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(device)
-        with torch.cuda.stream(side):
-            for _ in range(N_CALLS_BEFORE):
-                call()
-        torch.cuda.synchronize(device)
-        # Threads that plan prompts use the device too, and must not spoil the recording.
-        with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
-            outputs = call()
+        # Of several devices: what records waits for the current one, and empties its cache.
+        with made_current(device):
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize(device)
+            with torch.cuda.stream(side):
+                for _ in range(N_CALLS_BEFORE):
+                    call()
+            torch.cuda.synchronize(device)
+            # Threads that plan prompts use the device too, and must not spoil the recording.
+            with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+                outputs = call()
 
         def replay() -> Outputs:
             graph.replay()

@@ -113,11 +113,6 @@ class Runner:
         self._attention.bind(sequence, pages)
         self._position_shift[sequence] = prompt.position_shift
 
-    def synchronize(self) -> None:
-        """Wait for the device; for measurements only."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
     def scrub(self, pages: Sequence[int]) -> None:
         """Zero the KV of pages that a failed stream leaves behind."""
         if pages:

@@ -15,8 +15,8 @@ from engine.chunks import ChunkWork
 from engine.config import EngineConfig
 from engine.costs import Sample, StepCosts
 from engine.device import DeviceSide
+from engine.device_streams import DeviceStreams
 from engine.kv_pages import DUMMY_PAGE, PageTable
-from engine.runner import Runner
 from engine.spans import Clock
 from engine.stream import Stream
 from engine.types import StreamId
@@ -40,12 +40,12 @@ def warm_up(device: DeviceSide, costs: StepCosts, config: EngineConfig, clock: C
     decode: list[Sample] = []
     for n_streams in _sizes(config.max_streams):
         batch = build_decode(streams[:n_streams], config.max_streams)
-        decode.append((n_streams, _timed(partial(runner.decode, batch), runner, clock)))
+        decode.append((n_streams, _timed(partial(runner.decode, batch), device.streams, clock)))
     costs.decode.calibrate(decode)
     longest = min(config.prefill_rows_per_step, spec.backbone.max_positions - 1)
     costs.prefill.calibrate(
         [
-            (n_rows, _prefill_seconds(streams[0], n_rows, runner, config, clock))
+            (n_rows, _prefill_seconds(streams[0], n_rows, device, config, clock))
             for n_rows in _sizes(longest)
         ]
     )
@@ -56,15 +56,16 @@ def warm_up(device: DeviceSide, costs: StepCosts, config: EngineConfig, clock: C
                 slots = [stream.slot for stream in streams[:n_streams]]
                 works = [_dummy_work(spec.codec, size)] * n_streams
                 with device.streams.codec.queue():
-                    seconds = _timed(partial(codec.decode, slots, works), runner, clock)
+                    seconds = _timed(partial(codec.decode, slots, works), device.streams, clock)
                 chunk.append((costs.chunk_units(n_streams, size), seconds))
         costs.chunk.calibrate(chunk)
     runner.scrub([DUMMY_PAGE])
 
 
 def _prefill_seconds(
-    stream: Stream, n_rows: int, runner: Runner, config: EngineConfig, clock: Clock
+    stream: Stream, n_rows: int, device: DeviceSide, config: EngineConfig, clock: Clock
 ) -> float:
+    runner = device.runner
     prompt = Prompt.zeros(n_rows, runner.spec.n_columns)
     fresh = Stream(
         stream_id=stream.stream_id,
@@ -74,16 +75,16 @@ def _prefill_seconds(
         slot=stream.slot,
     )
     batch = build_prefill([(fresh, 0, n_rows)], [prompt], config.max_streams)
-    return _timed(partial(runner.prefill, batch), runner, clock)
+    return _timed(partial(runner.prefill, batch), device.streams, clock)
 
 
-def _timed(call: Callable[[], object], runner: Runner, clock: Clock) -> float:
+def _timed(call: Callable[[], object], streams: DeviceStreams, clock: Clock) -> float:
     """Seconds of the second of two calls; the first pays for allocations."""
     call()
-    runner.synchronize()
+    streams.finish()
     start_s = clock()
     call()
-    runner.synchronize()
+    streams.finish()
     return clock() - start_s
 
 

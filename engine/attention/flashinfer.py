@@ -294,7 +294,8 @@ class _Planner:
     def __exit__(self, *exc: object) -> None:
         if self.device.type == "cuda":
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's
-            event.record()
+            # Not of the current device, which need not be this one.
+            event.record(torch.cuda.current_stream(self.device))
             self.copied = event
 
 

@@ -22,11 +22,16 @@ import torch
 
 from engine.attention.base import PADDING, AttentionBackend, Piece
 from engine.config import AttentionChoice
+from engine.device_streams import made_current
 from engine.errors import EngineConfigError
 from models.layers.fused import HALF, HEAD_DIMS
 from models.spec import BackboneSpec
 
 PACKAGE: Final = "flashinfer"
+PLAIN_NORMS: Final = ("FLASHINFER_USE_CUDA_NORM", "1")
+"""Of the environment when the package is imported: one module of norms, built by nvcc, for rows of
+any width. Else each width is compiled when it first comes, under a stream. Source: FlashInfer
+0.7.4, `norm/__init__.py`, `_use_cuda_norm`."""
 TO_INSTALL: Final = "pip install 'parley[cuda]'"
 OTHERWISE: Final = "or choose --attention torch"
 
@@ -68,6 +73,8 @@ def load_kernels() -> Any:  # noqa: ANN401  an untyped library
     """The module. Raises: `EngineConfigError`."""
     if _stand_in.kernels is not None:
         return _stand_in.kernels
+    name, value = PLAIN_NORMS
+    os.environ.setdefault(name, value)
     try:
         return importlib.import_module(PACKAGE)
     except ImportError as error:
@@ -105,13 +112,19 @@ def build(
             torch.cuda.synchronize(device)
         # Side by side: each compiles a module of its own, and all together take minutes.
         with ThreadPoolExecutor(len(uses)) as pool:
-            for done in [pool.submit(torch.inference_mode()(use)) for use in uses]:
+            for done in [pool.submit(_use_on, device, use) for use in uses]:
                 done.result()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     # What a compiler, a linker or a driver does not like comes in many types.
     except Exception as error:
         raise _unbuilt(error) from error
+
+
+def _use_on(device: torch.device, use: Callable[[], object]) -> None:
+    """Call in a thread of one's own, where neither device nor mode are those of the caller."""
+    with made_current(device), torch.inference_mode():
+        use()
 
 
 def _uses_of_layers(rows: torch.Tensor, kernels: Any) -> list[Callable[[], object]]:  # noqa: ANN401

@@ -71,6 +71,9 @@ class FakeStream:
             self.seen.take(mark.seen)
             self.free_s = max(self.free_s, mark.at_s)
 
+    def finish(self) -> None:
+        self.mark().wait()
+
     @contextmanager
     def queue(self) -> Iterator[None]:
         outer, self.device.current = self.device.current, self

@@ -228,6 +228,37 @@ def test_calls_that_are_measured_run_where_they_will_run(monkeypatch):
     assert names == {"codec"}
 
 
+IGNORED = {"none": (), "lm": ("lm",), "codec": ("codec", "frames")}
+"""Frames are gathered when the call before them is through, so its wait is ignored with it."""
+
+
+@pytest.mark.parametrize("has_codec_device", [False, True])
+@pytest.mark.parametrize("ignored", IGNORED)
+def test_what_is_measured_is_waited_for_wherever_it_runs(monkeypatch, has_codec_device, ignored):
+    """Whoever reads the clock before a device is through thinks that its work costs nothing."""
+    watched = Watched(monkeypatch, has_codec_device=has_codec_device)
+    engine = Engine(watched.model, CONFIG)
+    fake, device = watched.fake, engine.loop._device
+    fake.ignored |= {(HOST, name) for name in IGNORED[ignored]}
+    decode, detokenize = device.runner.decode, device.codec.decode
+
+    def watched_decode(batch):
+        fake.use("decode", seconds=DECODE_S)
+        return decode(batch)
+
+    def watched_detokenize(slots, works):
+        fake.use("detokenize", seconds=DETOKENIZE_S)
+        return detokenize(slots, works)
+
+    device.runner.decode, device.codec.decode = watched_decode, watched_detokenize
+    engine.clock = fake.clock
+    engine.loop.warm_up()
+    costs = engine.loop.costs
+    is_free = {"lm": ignored == "lm", "codec": ignored == "codec"}
+    assert costs.step_s(1, 0) == pytest.approx(0 if is_free["lm"] else DECODE_S, abs=1e-4)
+    assert costs.chunk_s(1, 2) == pytest.approx(0 if is_free["codec"] else DETOKENIZE_S, abs=1e-4)
+
+
 # Overlap, on the clock of the device.
 
 

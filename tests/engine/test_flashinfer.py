@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.attention import kernels, make_attention
+from engine.attention import flashinfer, kernels, make_attention
 from engine.attention.flashinfer import FlashInferAttention
 from engine.attention.paged import PagedAttention
 from engine.config import EngineConfig
@@ -127,6 +130,69 @@ def test_the_build_uses_every_kernel_once():
     attention = half_attention(module)
     kernels.build(attention, SPEC, module, CPU, torch.bfloat16)
     assert set(used) >= {name.split(".")[0] for name in flashinfer_double.SIGNATURES}
+
+
+def test_kernels_are_built_on_the_device_of_the_model_whatever_thread_builds_them(monkeypatch):
+    """A library that asks for the current device of a new thread would be told the first card."""
+    current, found = threading.local(), []
+
+    @contextmanager
+    def made_current(device: torch.device) -> Iterator[None]:
+        current.device = device
+        yield
+        del current.device
+
+    class Asking:
+        def __getattr__(self, name: str) -> object:
+            found.append((name, getattr(current, "device", None)))
+            return getattr(flashinfer_double, name)
+
+    monkeypatch.setattr(kernels, "made_current", made_current)
+    attention, module = half_attention(flashinfer_double), Asking()
+    attention._kernels = module
+    kernels.build(attention, SPEC, module, CPU, torch.bfloat16)
+    assert {name for name, _ in found} > {"rmsnorm", "append_paged_kv_cache", "silu_and_mul"}
+    assert {device for _, device in found} == {CPU}
+
+
+def test_a_plan_is_waited_for_on_the_device_of_its_wrapper(monkeypatch):
+    """And not on the current one."""
+    recorded = []
+
+    class Event:
+        def record(self, stream: object) -> None:
+            recorded.append(stream)
+
+        def synchronize(self) -> None:
+            recorded.append("waited")
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    planner = flashinfer._Planner("wrapper", torch.device("cuda:1"))
+    for _ in range(2):
+        with planner as wrapper:
+            assert wrapper == "wrapper"
+    assert recorded == ["stream of cuda:1", "waited", "stream of cuda:1"]
+
+
+@pytest.mark.parametrize(("told", "found"), [(None, "1"), ("0", "0")])
+def test_norms_of_all_widths_are_one_module_unless_somebody_says_otherwise(
+    told, found, tmp_path, monkeypatch
+):
+    """The package looks at its environment once, when it is imported."""
+    name = kernels.PLAIN_NORMS[0]
+    if told is None:
+        monkeypatch.delenv(name, raising=False)
+    else:
+        monkeypatch.setenv(name, told)
+    (tmp_path / "flashinfer.py").write_text(f"import os\nFOUND = os.environ.get({name!r})\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, kernels.PACKAGE, raising=False)
+    try:
+        assert found == kernels.load_kernels().FOUND
+    finally:
+        sys.modules.pop(kernels.PACKAGE, None)
+        os.environ.pop(name, None)
 
 
 def test_a_build_that_fails_names_the_tools_that_are_missing(monkeypatch):

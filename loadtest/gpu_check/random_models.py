@@ -135,12 +135,6 @@ def qwen_shapes(config: QwenTtsConfig) -> Shapes:
     return {**shapes, **talker, **predictor}
 
 
-def lm_bytes(model: SpeechModel) -> int:
-    """Weights that a decode step reads: the decoder's."""
-    assert isinstance(model, OrpheusModel | QwenTtsModel), "one of the two made here"
-    return sum(parameter.nbytes for parameter in model.decoder.parameters())
-
-
 class _ShortOrpheus(OrpheusModel):
     """Stops after so many frames."""
 

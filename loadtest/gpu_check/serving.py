@@ -20,7 +20,8 @@ from engine.thread import EngineThread
 from engine.types import EngineEvent, EventSink
 from loadtest.gpu_check.building import copy_bytes_per_s
 from loadtest.gpu_check.depth import depth_loop_seconds
-from loadtest.gpu_check.random_models import MODELS, lm_bytes
+from loadtest.gpu_check.random_models import MODELS
+from loadtest.gpu_check.reading import step_bytes
 from loadtest.gpu_check.telling import tell
 from loadtest.gpu_check.where import Where, parse
 from loadtest.profiler import Recorder, Spoken, profile_of
@@ -52,7 +53,7 @@ def main() -> None:
     where, (name,) = parse(__doc__, "name")
     start_s = time.monotonic()
     model = MODELS[name](where, is_small=where.is_dry)
-    tell(made_s=round(time.monotonic() - start_s, 1), lm_bytes=lm_bytes(model))
+    tell(made_s=round(time.monotonic() - start_s, 1), step_bytes=step_bytes(model, where))
     spoken, costs = Spoken(), Recorder(model.spec.codec.left_context_frames)
     sink = Sink(spoken.take)
     loop = EngineLoop(model, where.config(), sink, time.monotonic, where.device, where.dtype)
@@ -75,7 +76,8 @@ def _tell_steps(costs: Recorder, model: SpeechModel, where: Where) -> None:
     }
     decode = by_kind["decode"]
     # A copy reads as much as it writes; a step only reads.
-    least_ms = MS * lm_bytes(model) / copy_bytes_per_s(lm_bytes(model), where)
+    n_bytes = step_bytes(model, where)
+    least_ms = MS * n_bytes / copy_bytes_per_s(n_bytes, where)
     tell(
         decode_ms={n: decode[n] for n in BATCHES if n in decode},
         prefill_ms=by_kind["prefill"],

@@ -46,6 +46,11 @@ class WholeCipher(SilentCipher):
         return strength.expand(len(had), n), torch.zeros(len(had), n + 1)
 
 
+def after_silence(n: int, *, seed: int) -> Tensor:
+    """As `swelling`, after a moment of next to nothing."""
+    return swelling(n, seed=seed) * torch.where(torch.arange(n) < n // 3, 1e-6, 1.0)
+
+
 def swelling(n: int, *, seed: int) -> Tensor:
     """Noise and a tone that come and go."""
     at = torch.arange(n) / CIPHER_HZ
@@ -57,7 +62,8 @@ def swelling(n: int, *, seed: int) -> Tensor:
 def signals() -> dict[str, Tensor]:
     """Of any length, shorter than a message, and of whole transforms."""
     lengths = {"long": 9000, "short": 777, "even": 20 * 256}
-    return {name: swelling(n, seed=seed) for seed, (name, n) in enumerate(lengths.items())}
+    made = {name: swelling(n, seed=seed) for seed, (name, n) in enumerate(lengths.items())}
+    return {**made, "late": after_silence(6000, seed=4)}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +82,7 @@ def distance_db(one: Tensor, other: Tensor, signal: Tensor) -> float:
     return float(20 * torch.log10((one - other).norm() / (other - signal).norm()))
 
 
-@pytest.mark.parametrize("name", ["long", "short", "even"])
+@pytest.mark.parametrize("name", ["long", "short", "even", "late"])
 def test_the_cipher_is_the_packages_by_the_power_of_the_whole(marked, folder, signals, name):
     cipher = load_silent_cipher(folder / "cipher", MESSAGE)
     cipher.__class__ = WholeCipher
@@ -87,7 +93,7 @@ def test_the_cipher_is_the_packages_by_the_power_of_the_whole(marked, folder, si
     torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["long", "short", "even"])
+@pytest.mark.parametrize("name", ["long", "short", "even", "late"])
 def test_the_cipher_by_what_was_heard_is_near_that(marked, folder, signals, name):
     """The same pattern, somewhat stronger or weaker where the loudness is not known yet."""
     cipher = load_silent_cipher(folder / "cipher", MESSAGE)

@@ -15,6 +15,7 @@ from tests.models.watermark.tiny import (
     frame,
     make_perth,
     make_perth_folder,
+    start,
     whole,
 )
 
@@ -39,6 +40,28 @@ def test_digital_silence_between_words_is_not_marked():
     assert (added[:, quiet] == 0).all()
     assert (added[:, :1500] != 0).any()
     assert (added[:, 4500:] != 0).any()
+
+
+@pytest.mark.parametrize("sizes", [[6400], [3200, 1600, 1600]], ids=str)
+def test_what_is_far_below_the_loudest_is_not_marked(sizes):
+    """The loudest is remembered from chunk to chunk: here nothing is loud in the last of them."""
+    stage = Stage(make_perth(), frame(32_000, 320))
+    pcm = signal(6400)
+    pcm[:, 2000:] *= 3e-9
+    marked = torch.cat(stream(stage, pcm, sizes))
+    edge = 2000 + PERTH.n_fft
+    assert (marked[edge:] == pcm[0, edge:]).all()
+    assert (marked[:1500] != pcm[0, :1500]).any()
+
+
+def stream(stage: Stage, pcm: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
+    state, given = start(stage, 1), []
+    for n, part in enumerate(pcm.split(sizes, dim=1)):
+        is_last = torch.tensor([n == len(sizes) - 1])
+        with torch.inference_mode():
+            out, count, state = stage(part, torch.tensor([part.shape[1]]), state, is_last)
+        given.append(out[0, : count[0]])
+    return given
 
 
 def test_only_the_band_is_changed():

@@ -8,7 +8,14 @@ import yaml
 from torch import Tensor
 
 from models.errors import WeightError
-from models.watermark.silent_cipher import SDR_DB, load_silent_cipher, spelt
+from models.watermark.silent_cipher import (
+    ENERGY,
+    SDR_DB,
+    SilentCipher,
+    load_silent_cipher,
+    spelt,
+)
+from models.watermark.spectra import Columns
 from models.watermark.stage import Stage
 from tests.models.watermark.tiny import (
     CIPHER_HPARAMS,
@@ -70,6 +77,26 @@ def test_a_mark_in_usual_speech_is_not_much_weaker_than_stated():
     added = whole(stage, pcm[None])[0] - pcm
     sdr_db = 20 * torch.log10(pcm.norm() / added.norm())
     assert SDR_DB - SLACK_DB < sdr_db < SDR_DB + 6
+
+
+def test_silence_at_the_start_does_not_deafen_the_network():
+    """By its mean alone, the first sound after silence was brought to 100 times its loudness."""
+    given = []
+
+    class Watched(SilentCipher):
+        def _pattern(self, x: Tensor, columns: Columns) -> Tensor:
+            given.append(x)
+            return super()._pattern(x, columns)
+
+    mark = make_cipher()
+    mark.__class__ = Watched
+    pcm = noise(6000, seed=7)
+    pcm[:3000] *= 1e-6
+    whole(Stage(mark, frame(RATE_HZ, 100)), pcm[None])
+    loud = pcm[3000:]
+    usual = (ENERGY / loud.square().mean()).sqrt() * loud.unfold(0, 256, 128)
+    most = torch.fft.rfft(usual * torch.hann_window(256)).abs().max()
+    assert torch.cat([x.flatten() for x in given]).max() < 2 * most
 
 
 def test_a_message_is_spelt_two_bits_a_column_and_closed():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ ColumnFill = Literal["sampled", "depth", "forced", "derived"]
 StateDtype = Literal["float32", "float16", "int64"]
 OptionValue = str | int | float | bool
 
+SPOKEN_INPUT: Final = "input_audio"
+"""The option of models that hear: what the user says, a file (`models.audio.spoken`)."""
 PHASE_COLUMN = 0
 """`state[:, PHASE_COLUMN]` is the stream's phase index; the rest of a state row is the model's."""
 
@@ -321,6 +323,10 @@ class ModelSpec:
     def streams_text(self, options: Mapping[str, OptionValue]) -> bool:
         """Whether a request with these options can be given its text while it is spoken."""
         return self.text_capacity > 0 and not any(n in options for n in self.whole_text_options)
+
+    def hears(self, options: Mapping[str, OptionValue]) -> bool:
+        """Whether a request with these options brings speech, which is answered with its text."""
+        return self.takes_audio and SPOKEN_INPUT in options
 
     def column_idx(self, name: str) -> int:
         """Index of the column called `name`."""

@@ -12,13 +12,13 @@ from typing import Final
 
 from models.audio.recordings import KINDS
 from models.audio.sound import Sound, SoundReader
-from models.spec import OptionSpec, OptionValue, PlanRequest
+from models.spec import SPOKEN_INPUT, OptionSpec, OptionValue, PlanRequest
 
 MOST_S: Final = 300.0
 """That any family takes."""
 N_FILES: Final = 4
 """Of which the samples are kept, up to 19 MB each."""
-NAME: Final = "input_audio"
+NAME: Final = SPOKEN_INPUT
 
 _READER: Final = SoundReader(NAME, least_s=0.0, n_kept=N_FILES)
 

@@ -128,6 +128,9 @@ class SpeechResponse:
 
     def end(self) -> None:
         """No more text."""
+        # With speech to answer there may be none at all.
+        if self._audio.asked_s is None:
+            self._audio.asked_s = self._clock()
         if not self.is_done:
             self._speaker.end()
 

@@ -24,6 +24,7 @@ from realtime.speech.text_line import TextLine
 from realtime.speech.text_units import (
     TextSegmenter,
     TextUnit,
+    WholeText,
     WordHolder,
     is_speakable,
     pieces_of,
@@ -76,13 +77,20 @@ class Speaker:
         self._config = config
         self._clock = clock
         self._playout = playout
+        self._is_answer = bridge.spec.hears(settings.options)
         # One stream for the whole text would be held to a listener's pace from end to end.
-        self.is_streaming = bridge.spec.streams_text(settings.options) and not is_eager
+        self.is_streaming = (
+            bridge.spec.streams_text(settings.options) and not is_eager and not self._is_answer
+        )
         """The model is given words while it speaks, and not whole units."""
         sounds = bridge.spec.sound_tags
-        self._cutter = (
-            WordHolder(sounds) if self.is_streaming else TextSegmenter(config.text, sounds)
-        )
+        self._cutter: WordHolder | TextSegmenter | WholeText
+        if self._is_answer:
+            self._cutter = WholeText(sounds)
+        elif self.is_streaming:
+            self._cutter = WordHolder(sounds)
+        else:
+            self._cutter = TextSegmenter(config.text, sounds)
         self._line = TextLine()
         self._segments: asyncio.Queue[Segment | None] = asyncio.Queue()
         self._open: list[SpokenSegment] = []
@@ -103,8 +111,9 @@ class Speaker:
         self._put(self._cutter.push(text))
 
     def flush(self) -> None:
-        """Speak what has come."""
-        self._put(self._cutter.flush())
+        """Speak what has come. An answer is made once: when all of the text is there."""
+        if not self._is_answer:
+            self._put(self._cutter.flush())
 
     def end(self) -> None:
         """No more text."""
@@ -197,7 +206,8 @@ class Speaker:
         try:
             plan = await self._planner.plan(unit, seed=self._unit_seed, is_final=True)
         except ResponseFailedError as fault:
-            halves = split_unit(unit) if fault.code == PROMPT_TOO_LONG else ()
+            is_parted = fault.code == PROMPT_TOO_LONG and not self._is_answer
+            halves = split_unit(unit) if is_parted else ()
             if not halves:
                 raise
             place = 0

@@ -231,6 +231,30 @@ class WordHolder:
         return [*words, *filter(str.strip, [text[:place]])]
 
 
+class WholeText:
+    """Text that comes with speech which is answered: one unit, which may be empty.
+
+    Args:
+        sounds: tags that stay in it; see `ModelSpec.sound_tags`.
+    """
+
+    def __init__(self, sounds: Iterable[str] = ()) -> None:
+        self._reader = MarkupReader(sounds)
+        self._parts: list[Part] = []
+
+    def push(self, text: str) -> list[str]:
+        """More text. Returns nothing yet."""
+        self._parts += self._reader.push(text)
+        return []
+
+    def flush(self) -> list[str]:
+        """All of it, words parted by single blanks."""
+        parts = [*self._parts, *self._reader.flush()]
+        self._parts = []
+        text = "".join(part.text if isinstance(part, Piece) else " " for part in parts)
+        return [" ".join(text.split())]
+
+
 def next_cut(
     text: str, limits: TextLimits, *, is_first: bool, is_final: bool, is_parted: bool = False
 ) -> int | None:

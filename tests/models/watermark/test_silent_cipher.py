@@ -96,7 +96,7 @@ def test_silence_at_the_start_does_not_deafen_the_network():
     loud = pcm[3000:]
     usual = (ENERGY / loud.square().mean()).sqrt() * loud.unfold(0, 256, 128)
     most = torch.fft.rfft(usual * torch.hann_window(256)).abs().max()
-    assert torch.cat([x.flatten() for x in given]).max() < 2 * most
+    assert torch.cat([x.flatten() for x in given]).max() < 4 * most
 
 
 def test_a_message_is_spelt_two_bits_a_column_and_closed():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import torch
@@ -170,6 +170,9 @@ class UpsampleConformer(nn.Module):
         inside = place.holds(place.times(0, tokens.shape[1])).unsqueeze(2)
         n_new = tokens.shape[1] - self.config.lookahead
         x, inputs = self.pre_lookahead_layer(self.embed(tokens) * inside, inside, held[0], n_new)
+        if pasts and chunk is None:
+            # What is only looked at is seen by the convolution alone.
+            place = replace(place, end=torch.minimum(place.end, place.start + n_new))
         x = self._attend(self.encoders, x, place, pasts.get(_LAYERS[0]), chunk, 1)
         x, repeats = self.up_layer(x * inside, held[1], n_new)
         x = self.up_embed(x)
@@ -192,7 +195,7 @@ class UpsampleConformer(nn.Module):
         sight = Sight(
             mask=_seen(fine, time, n_new, width, None if past is None else (first, last)),
             table=relative_table(n_new, first + last, self.config.size).to(x),
-            behind=_behind(fine.start, time, n_new, first, last) if first else None,
+            behind=_behind(time, n_new, width, first, last) if first else None,
         )
         for idx, layer in enumerate(layers):
             x = layer(x, sight, past, idx)
@@ -226,12 +229,16 @@ def _seen(
     return (is_seen | (keys == queries)).unsqueeze(1)
 
 
-def _behind(start: Tensor, time: Tensor, n_new: int, first: int, last: int) -> Tensor:
-    """How far each row lies behind each new one, `(B, n_new, n_old + n_new)`, without gaps."""
-    n_recent = (start - first).clamp(0, last)
-    n_gone = (start - first - n_recent).clamp(min=0)
-    position = torch.cat([time[:, :first] + n_gone.unsqueeze(1), time[:, first:]], dim=1)
-    return time[:, -n_new:].unsqueeze(2) - position.unsqueeze(1)
+def _behind(time: Tensor, n_new: int, chunk: int | None, first: int, last: int) -> Tensor:
+    """How far each row, at `time` `(B, n_old + n_new)`, lies behind each new one, without gaps.
+
+    However many chunks a call brings, the gap is that of a call of one.
+    """
+    queries = time[:, -n_new:]
+    here = queries[:, :1] if chunk is None else queries.div(chunk, rounding_mode="floor") * chunk
+    n_gone = (here - first - last).clamp(min=0).unsqueeze(2)
+    behind = queries.unsqueeze(2) - time.unsqueeze(1)
+    return torch.cat([behind[:, :, :first] - n_gone, behind[:, :, first:]], dim=2)
 
 
 class _Embed(nn.Module):

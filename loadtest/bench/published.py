@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from loadtest.bench.published_cosyvoice import make_cosyvoice2
 from loadtest.bench.published_espnet import make_bagpiper, make_opuslm
 from loadtest.bench.random_weights import draw, random_model, save_tokenizer
 from loadtest.gpu_check.sizes import LLAMA_3B, QWEN_CODEC, SNAC_24KHZ
@@ -31,6 +32,7 @@ LAYERS: Final = {
     "zonos": (6, 26),
     "opuslm": (2, 32),
     "bagpiper": (2, 36),
+    "cosyvoice2": (8, 24),
 }
 """Layers here, and in the published checkpoint."""
 ROPE: Final = {**LLAMA_3B["rope_scaling"], "rope_theta": LLAMA_3B["rope_theta"]}
@@ -248,6 +250,7 @@ MAKERS: Final[dict[str, Callable[[Path, int], None]]] = {
     "zonos": make_zonos,
     "opuslm": make_opuslm,
     "bagpiper": make_bagpiper,
+    "cosyvoice2": make_cosyvoice2,
 }
 
 

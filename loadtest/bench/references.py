@@ -105,10 +105,40 @@ def qwen3_tts(folder: Path) -> Taken:
     return model.talker.model, generate
 
 
+def cosyvoice2(folder: Path) -> Taken:
+    """The Qwen2 alone, with the table and the head of speech tokens."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    held = torch.load(folder / "llm.pt", weights_only=True)
+    stem, head = "llm.model.", held["llm_decoder.weight"]
+    weights = {key.removeprefix(stem): one for key, one in held.items() if key.startswith(stem)}
+    weights |= {"model.embed_tokens.weight": held["speech_embedding.weight"]}
+    stated = json.loads((folder / "CosyVoice-BlankEN" / "config.json").read_text())
+    config = Qwen2Config(**{**stated, "vocab_size": len(head), "tie_word_embeddings": False})
+    model: Any = Qwen2ForCausalLM(config)
+    model.eval().load_state_dict({**weights, "lm_head.weight": head})
+    ids = torch.tensor([PROMPT])
+
+    def generate(n_steps: int) -> object:
+        return model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            top_p=0.8,
+            top_k=25,
+            min_new_tokens=n_steps,
+            max_new_tokens=n_steps,
+            pad_token_id=0,
+        )
+
+    return model.model, generate
+
+
 REFERENCES: Final[dict[str, Callable[[Path], Taken]]] = {
     "orpheus": orpheus,
     "csm": csm,
     "qwen3-tts": qwen3_tts,
+    "cosyvoice2": cosyvoice2,
 }
 
 

@@ -123,8 +123,11 @@ class DeviceSide:
         )
         self.launcher = Launcher(self.runner, self.codec, n_slots, self.streams)
         self.in_flight = InFlight(self.streams, is_overlapped=is_overlapped)
+        self._devices = tuple(dict.fromkeys((device, codec_device)))
+        self.recorded_bytes: Mapping[str, int] = {}
+        """By device: memory that torch took from it for steps that were recorded."""
         # Whatever stream has filled it: what was made here is there for all of them.
-        for one in {device, codec_device}:
+        for one in self._devices:
             if one.type == "cuda":
                 torch.cuda.synchronize(one)
 
@@ -134,16 +137,25 @@ class DeviceSide:
             return
         if self._graphs.keys:
             return  # A loop that was measured is warmed up again by its thread.
+        before = self._reserved_bytes()
         self.runner.capture()
         if any(phase.feeds_codec for phase in self.runner.spec.phases):
             with self.streams.codec.queue():
                 self.codec.capture()
         self._graphs.watch(self._weights)
+        self.recorded_bytes = {
+            name: max(0, n_bytes - before[name]) for name, n_bytes in self._reserved_bytes().items()
+        }
 
     def check(self) -> None:
         """Refuse to go on with weights that are not those of the recordings."""
         if self._graphs is not None:
             self._graphs.check()
+
+    def _reserved_bytes(self) -> dict[str, int]:
+        return {
+            str(one): torch.cuda.memory_reserved(one) for one in self._devices if one.type == "cuda"
+        }
 
     def _weights(self) -> Mapping[str, Tensor]:
         """The tensors of the models by name."""

@@ -82,7 +82,9 @@ class EngineLoop:
     ) -> None:
         device = torch.device("cpu") if device is None else device
         spec = model.spec
-        self.memory = plan_memory(model, config, device, dtype)
+        self.memory = plan_memory(
+            model, config, device, dtype, detokenizer=detokenizer, codec_device=codec_device
+        )
         config = replace(config, n_pages=self.memory.n_pages)
         self.model = model
         self.inbox = Inbox()
@@ -95,13 +97,7 @@ class EngineLoop:
         self.costs = StepCosts(spec.codec.left_context_frames)
         self._trace: Trace = NoTrace() if trace is None else trace
         self._device = DeviceSide(
-            model,
-            config,
-            device,
-            dtype,
-            clock,
-            detokenizer=detokenizer,
-            codec_device=codec_device,
+            model, config, device, dtype, clock, detokenizer=detokenizer, codec_device=codec_device
         )
         self._groups = Groups(spec, config, self._device.runner)
         self._waiting = WaitingRoom(self._limits, self._groups)
@@ -128,6 +124,7 @@ class EngineLoop:
         queue = self._device.streams.queue()
         with torch.inference_mode(), telling_what_to_lower("warming up"), queue:
             warm_up(self._device, self.costs, self._config, self._clock)
+        self.memory = self.memory.recorded(self._device.recorded_bytes)
         self._trace.begin(self._device.streams.all)
         self._refresh_stats(self._clock())
         self.stats = replace(self.stats, is_ready=True)

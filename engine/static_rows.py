@@ -178,6 +178,13 @@ class StaticRows:
         self._hidden = hidden.new_zeros(self._hidden_shape)
 
 
+def static_batches(spec: ModelSpec, max_streams: int) -> tuple[int, ...]:
+    """Rows of all batches that are planned in fixed buffers: the buckets, and those of pairs."""
+    sizes = bucket_sizes(max_streams)
+    pairs = () if spec.guidance is None else tuple(2 * size for size in sizes)
+    return tuple(sorted({*sizes, *pairs}))
+
+
 _NOBODY = RowBatch(slots=np.zeros(0, np.int64), pairs=np.zeros(0, np.int64), phases=())
 
 

@@ -271,7 +271,7 @@ def _load_loops(
 ) -> tuple[dict[str, EventRelay], list[EngineLoop]]:
     from engine.device import checked_device, dtype_of, load_on
     from engine.loop import EngineLoop
-    from engine.memory import budget, telling_what_to_lower
+    from engine.memory import FOR_WEIGHTS, budget, telling_what_to_lower
 
     placed: list[_Placed] = []
     for name in names:
@@ -280,7 +280,7 @@ def _load_loops(
         device = checked_device(where.device)
         codec_device = checked_device(where.detokenizer_device or where.device)
         dtype = dtype_of(where.dtype, device)
-        with telling_what_to_lower(f"loading {name}"):
+        with telling_what_to_lower(f"loading {name}", FOR_WEIGHTS):
             model, detokenizer = load_on(name, device, dtype), None
             if codec_device != device:
                 # NOTE: the copy holds the LM too, which is not used there.

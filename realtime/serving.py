@@ -347,7 +347,8 @@ def _announce(engines: Engines, config: GatewayConfig, port: int) -> None:
     for handle in engines.thread.handles:
         spec = handle.spec
         out.print(f"  {spec.name}: weights under {escape(spec.weights_licence)}", soft_wrap=True)
-        out.print(f"  {spec.name}: {escape(handle.memory.line())}", soft_wrap=True)
+        for line in handle.memory.lines():
+            out.print(f"  {spec.name}: {escape(line)}", soft_wrap=True)
         if spec.watermark:
             out.print(f"  {spec.name}: marked by {escape(spec.watermark)}", soft_wrap=True)
     for name, licence in (engines.talk.licences if engines.talk else {}).items():

@@ -29,6 +29,9 @@ from models.spec import BackboneSpec
 
 WORKSPACE_BYTES: Final = 128 * 1024 * 1024
 """What FlashInfer recommends; all wrappers share it, for their steps follow one another."""
+SCHEDULE_BYTES: Final = 8 * 1024 * 1024
+"""Of each wrapper, on the device and again pinned on the host. Source: FlashInfer 0.7.4,
+`_int_workspace_buffer`."""
 LAYOUT: Final = "NHD"
 KERNEL: Final = "fa2"
 """The one generation of kernels that every card from SM75 on has; others would be built beside."""
@@ -305,6 +308,21 @@ class _Static:
 
     planner: _Planner
     step: FlashInferStep
+
+
+def working_bytes(spec: BackboneSpec, page_size: int, sizes: Sequence[int]) -> tuple[int, int]:
+    """What kernels work with, beside the pool: bytes on the device, and pinned on the host.
+
+    Args:
+        spec: shape of the backbone.
+        page_size: KV rows in a page.
+        sizes: rows of the batches that are planned in fixed buffers.
+    """
+    n_wrappers = 2 + len(sizes)
+    max_pages = -(-spec.max_positions // page_size)
+    n_numbers = sum(n_rows * (max_pages + 4) + 1 for n_rows in sizes)
+    schedules = n_wrappers * SCHEDULE_BYTES
+    return WORKSPACE_BYTES + schedules + 4 * n_numbers, schedules
 
 
 def _indptr(counts: Indices) -> Ints:

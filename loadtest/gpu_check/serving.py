@@ -59,7 +59,7 @@ def main() -> None:
     loop = EngineLoop(model, where.config(), sink, time.monotonic, where.device, where.dtype)
     loop.costs = costs
     loop.warm_up()
-    tell(ready_s=round(time.monotonic() - start_s, 1), memory=loop.memory.line())
+    tell(ready_s=round(time.monotonic() - start_s, 1), memory=loop.memory.lines())
     _tell_steps(costs, model, where)
     _tell_depth(model, where)
     batches = N_SPOKEN[:1] if where.is_dry else N_SPOKEN

@@ -5,18 +5,25 @@ from __future__ import annotations
 import resource
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from engine.attention import kernels
+from engine.attention.flashinfer import SCHEDULE_BYTES, WORKSPACE_BYTES
 from engine.attention.paged import PagedAttention
 from engine.config import EngineConfig
 from engine.errors import EngineConfigError, MemoryShortError
+from engine.graphs import Graphs
 from engine.loop import EngineLoop
 from engine.memory import (
     CPU_MOST_BYTES,
     CPU_SHARE,
+    FOR_WEIGHTS,
+    GRAPH_BYTES,
+    MemoryPlan,
     budget,
     free_bytes,
     plan_memory,
@@ -27,6 +34,7 @@ from engine.memory import (
 from engine.sizes import useful_pages
 from models.layers.linear import linear_of, pack
 from models.spec import BackboneSpec
+from tests.engine import flashinfer_double, flashinfer_rules, stand_ins
 from tests.engine.harness import CONFIG, Engine, load_toy, make_plan
 
 CPU = torch.device("cpu")
@@ -64,11 +72,11 @@ def test_a_pool_holds_what_all_slots_can_fill_and_no_more():
 def test_a_small_budget_is_kept_to():
     model = load_toy("toy-delayed")
     fixed = plan(model, replace(CONFIG, n_pages=2))
-    fixed_bytes = fixed.state_bytes + fixed.codec_bytes
+    fixed_bytes = fixed.lm.fixed_bytes
     budget_bytes = fixed_bytes + 300 * fixed.page_bytes + fixed.page_bytes // 2
     made = plan(model, replace(CONFIG, memory_bytes=budget_bytes))
     assert made.n_pages == 300
-    assert made.pool_bytes + made.state_bytes + made.codec_bytes <= budget_bytes
+    assert made.lm.pool_bytes + made.lm.fixed_bytes <= budget_bytes
     half = plan(model, replace(CONFIG, memory_bytes=budget_bytes), torch.bfloat16)
     assert half.n_pages == 601, "pages of half the size"
 
@@ -79,10 +87,10 @@ def test_what_a_stream_holds_is_planned_for_each_slot():
     for part in model.spec.codec.state:
         each_bytes += torch.empty(part.shape, dtype=getattr(torch, part.dtype)).nbytes
     made = [plan(model, replace(CONFIG, max_streams=n)) for n in (4, 8)]
-    assert made[1].codec_bytes - made[0].codec_bytes == 4 * each_bytes > 0
+    assert made[1].lm.codec_bytes - made[0].lm.codec_bytes == 4 * each_bytes > 0
     # Rows that were fed, their phase, and frames, at all positions.
     n_numbers = 4096 * (model.spec.n_columns + 1) + 4096 * model.spec.frame.n_codebooks
-    assert made[1].state_bytes - made[0].state_bytes > 4 * 4 * n_numbers
+    assert made[1].lm.state_bytes - made[0].lm.state_bytes > 4 * 4 * n_numbers
 
 
 def test_pages_that_are_asked_for_stand():
@@ -104,7 +112,7 @@ def test_a_budget_without_room_for_one_short_stream_says_what_to_lower(name):
 def test_a_pool_smaller_than_all_slots_serves_and_a_longer_stream_is_refused():
     model = load_toy("toy-interleaved")
     least = plan(model, replace(CONFIG, n_pages=2))
-    fixed_bytes = least.state_bytes + least.codec_bytes
+    fixed_bytes = least.lm.fixed_bytes
     config = replace(CONFIG, memory_bytes=fixed_bytes + 150 * least.page_bytes)
     engine = Engine(model, config)
     assert engine.loop.stats.n_pages == 0, "told with the first step"
@@ -120,10 +128,125 @@ def test_a_pool_smaller_than_all_slots_serves_and_a_longer_stream_is_refused():
 
 
 def test_the_plan_is_told_in_a_line():
-    told = plan(load_toy("toy-depth"), replace(CONFIG, n_pages=1234)).line()
+    (told,) = plan(load_toy("toy-depth"), replace(CONFIG, n_pages=1234)).lines()
     assert told.startswith("memory on cpu: weights ")
     assert "1,234 KV pages" in told
-    assert "attention and graphs" not in told, "a CPU needs none"
+    assert "attention" not in told, "a CPU needs none"
+    assert "recorded steps" not in told
+
+
+# On GPUs, which need not be there: the plan makes nothing on them.
+
+GIB = 2**30
+
+
+@pytest.fixture
+def cards(monkeypatch) -> dict[str, int]:
+    """Two cards with so many bytes free, and kernels for them."""
+    free = {"cuda:0": 20 * GIB, "cuda:1": 10 * GIB}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[str(device)], 80 * GIB))
+    kernels.stand_in(flashinfer_double)
+    yield free
+    kernels.stand_in(None)
+
+
+def plan_on_cards(name: str = "toy-depth", codec: str = "cuda:0", **settings) -> MemoryPlan:
+    model, devices = load_toy(name), (torch.device("cuda:0"), torch.device(codec))
+    return plan_memory(
+        model,
+        replace(CONFIG, **settings),
+        devices[0],
+        torch.bfloat16,
+        detokenizer=model if codec == "cuda:1" else None,
+        codec_device=devices[1],
+    )
+
+
+@pytest.mark.usefixtures("cards")
+def test_kernels_and_recorded_steps_are_counted():
+    made, plain = plan_on_cards(), plan_on_cards(graphs="off")
+    # One wrapper for prompts, one for steps that stand alone, one for batches of 1, 2, 4 and 8.
+    assert made.pinned_bytes == 6 * SCHEDULE_BYTES
+    assert made.lm.attention_bytes >= WORKSPACE_BYTES + 6 * SCHEDULE_BYTES
+    assert made.lm.graph_bytes == GRAPH_BYTES
+    assert (plain.pinned_bytes, plain.lm.graph_bytes) == (2 * SCHEDULE_BYTES, 0)
+    # Companions double a batch: 1, 2, 4, 8 and 16 rows.
+    assert plan_on_cards("toy-mixed").pinned_bytes == 7 * SCHEDULE_BYTES
+    assert plan_on_cards(attention="torch").lm.attention_bytes == 0
+
+
+@pytest.mark.usefixtures("cards")
+def test_wrappers_are_those_that_the_backend_makes():
+    made = []
+
+    class Counted(flashinfer_double.BatchDecodeWithPagedKVCacheWrapper):
+        def __init__(self, *args, **named) -> None:
+            super().__init__(*args, **named)
+            made.append(self)
+
+    module = SimpleNamespace(**{**vars(flashinfer_double), Counted.__mro__[1].__name__: Counted})
+    kernels.stand_in(module)
+    with stand_ins.used(), flashinfer_rules.wide():
+        kernels.stand_in(module)
+        engine = Engine(
+            load_toy("toy-mixed"), replace(CONFIG, graphs="cuda", attention="flashinfer")
+        )
+        engine.loop.warm_up()
+    kernels.stand_in(flashinfer_double)
+    # And the one of prompts.
+    assert SCHEDULE_BYTES * (len(made) + 1) == plan_on_cards("toy-mixed").pinned_bytes
+
+
+def test_a_detokenizer_of_its_own_device_is_counted_there(cards):
+    one, two = plan_on_cards(), plan_on_cards(codec="cuda:1")
+    assert one.codec is None
+    assert two.codec is not None
+    assert (two.lm.codec_bytes, two.codec.codec_bytes) == (0, one.lm.codec_bytes)
+    assert two.codec.weights_bytes == one.lm.weights_bytes
+    assert two.codec.graph_bytes == GRAPH_BYTES
+    assert [line.split(":")[0] for line in two.lines()] == [
+        "memory on cuda",
+        "memory on cuda",
+        "memory pinned on the host",
+    ]
+    assert [line[:16] for line in two.lines()[:2]] == ["memory on cuda:0", "memory on cuda:1"]
+    cards["cuda:1"] = GRAPH_BYTES
+    with pytest.raises(
+        MemoryShortError, match=r"detokenizer of toy-depth .* of cuda:1, .* lower --max-streams"
+    ):
+        plan_on_cards(codec="cuda:1")
+
+
+@pytest.mark.usefixtures("cards")
+def test_recorded_steps_are_told_as_they_were_measured(caplog):
+    planned = plan_on_cards(codec="cuda:1")
+    made = planned.recorded({"cuda:0": 7_000_000, "cuda:1": 90_000_000})
+    assert made.codec is not None
+    assert (made.lm.graph_bytes, made.codec.graph_bytes) == (7_000_000, 90_000_000)
+    assert "recorded steps 7.0 MB" in made.lines()[0]
+    assert "recorded steps 90 MB" in made.lines()[1]
+    assert not caplog.records
+    planned.recorded({"cuda:1": GIB})
+    assert "1.1 GB of cuda:1, and 537 MB was set aside" in caplog.text
+    assert "--no-graphs" in caplog.text
+    assert planned.recorded({}) is planned
+
+
+def test_what_recording_takes_is_measured_on_each_device(monkeypatch):
+    reserved = {"cuda:0": 100, "cuda:1": 40}
+    engine = Engine(load_toy("toy-tone"), replace(CONFIG, max_streams=1))
+    device = engine.loop._device
+    device._devices = tuple(map(torch.device, reserved))
+    device._graphs = device._codec_graphs = Graphs(stand_ins.recorder)
+
+    def capture(name: str, n_bytes: int):
+        return lambda: reserved.update({name: reserved[name] + n_bytes})
+
+    monkeypatch.setattr(device.runner, "capture", capture("cuda:0", 7))
+    monkeypatch.setattr(device.codec, "capture", capture("cuda:1", 5))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda one: reserved[str(one)])
+    device.capture()
+    assert device.recorded_bytes == {"cuda:0": 7, "cuda:1": 5}
 
 
 # What it rests on.
@@ -197,8 +320,17 @@ def test_a_failed_allocation_says_what_to_lower():
     ):
         _allocate()
     with (
-        pytest.raises(MemoryShortError, match="the device is out of memory"),
+        pytest.raises(
+            MemoryShortError, match=r"the device is out .* lower --memory-fraction, .*no-g"
+        ),
         telling_what_to_lower("warming up"),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    with (
+        pytest.raises(
+            MemoryShortError, match="loading it: the device is out of memory; take a --dty"
+        ),
+        telling_what_to_lower("loading it", FOR_WEIGHTS),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 

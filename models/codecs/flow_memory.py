@@ -204,22 +204,24 @@ class _StepSight:
     def context(self, x: Tensor, n_context: int) -> Tensor:
         """See `Sight.context`."""
         old, new = next(self._contexts)
-        window = _behind(old, x * self._inside)
+        window = _behind(old.to(x.dtype), x * self._inside)
         new.copy_(window[:, :, -n_context:])
         return window.flatten(0, 1)
 
     def kept(self, x: Tensor) -> Tensor:
         """See `Sight.kept`."""
         old, new = next(self._kept)
-        window = _behind(old, x)
+        # The call's own rows are rounded too: else what a frame sees of an earlier chunk would
+        # depend on whether both came in one call.
+        window = _behind(old, x.to(old.dtype))
         rows = window.flatten(0, 2).index_select(0, self._rows_after)
         new.copy_(rows.view(new.shape))
-        return window.flatten(0, 1)
+        return window.flatten(0, 1).to(x.dtype)
 
 
 def _behind(old: Tensor, x: Tensor) -> Tensor:
-    """Rows `(R, n, C)` of a call behind `old` `(B, 2, n_old, C)`."""
-    return torch.cat([old.to(x.dtype), x.view(-1, N_HALVES, *x.shape[1:])], dim=2)
+    """Rows `(R, n, C)` of a call behind `old` `(B, 2, n_old, C)`, of the same precision."""
+    return torch.cat([old, x.view(-1, N_HALVES, *x.shape[1:])], dim=2)
 
 
 def _rows_of(packed: Tensor, shape: tuple[int, int]) -> Tensor:

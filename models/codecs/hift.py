@@ -164,13 +164,13 @@ class Hift(nn.Module):
         self.conv_post = EdgeConv(widths[-1], n_bins, KERNEL)
 
     def look_ahead(self, n_frames: int) -> None:
-        """Make audio with so many mel frames after it, not with all that the network reaches.
+        """Make audio with so many mel frames after it, if the network reaches further.
 
         Calls then bring only real frames, but for the last; and give what they gave in chunks of
         the same borders.
         """
-        assert F0_REACH < n_frames <= self.config.reach, "the pitch must be known"
-        self.ahead = n_frames
+        assert n_frames > F0_REACH, "the pitch must be known"
+        self.ahead = min(n_frames, self.config.reach)
 
     @property
     def states(self) -> tuple[StateSpec, ...]:

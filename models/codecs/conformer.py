@@ -30,7 +30,6 @@ _TAPS: Final = 3
 """Of the convolution behind the one that looks ahead."""
 INPUTS, REPEATS = "encoder_inputs", "encoder_repeats"
 _LAYERS: Final = ("encoder", "up_encoder")
-_DTYPES: Final = {"float32": torch.float32, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +140,8 @@ class UpsampleConformer(nn.Module):
         out, held = self._run(tokens, place, held, pasts, chunk)
         after = {INPUTS: held[0], REPEATS: held[1]}
         for name, past in pasts.items():
-            dtype = _DTYPES[self.config.dtype]
-            after[f"{name}_keys"] = torch.stack(past.new_keys, dim=1).to(dtype)
-            after[f"{name}_values"] = torch.stack(past.new_values, dim=1).to(dtype)
+            after[f"{name}_keys"] = torch.stack(past.new_keys, dim=1)
+            after[f"{name}_values"] = torch.stack(past.new_values, dim=1)
         return out, after
 
     def whole(self, tokens: Tensor, n_valid: Tensor, *, is_chunked: bool = True) -> Tensor:

@@ -50,12 +50,17 @@ class Past:
 
     def join(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """A layer's keys and values, `(B, n, size)`, behind those of the past."""
-        keys = torch.cat([self.keys[:, layer].to(keys.dtype), keys], dim=1)
-        values = torch.cat([self.values[:, layer].to(values.dtype), values], dim=1)
-        kept = self.rows_after.unsqueeze(2).expand(-1, -1, keys.shape[2])
-        self.new_keys.append(keys.gather(1, kept))
-        self.new_values.append(values.gather(1, kept))
-        return keys, values
+        return (
+            self._joined(self.keys[:, layer], keys, self.new_keys),
+            self._joined(self.values[:, layer], values, self.new_values),
+        )
+
+    def _joined(self, old: Tensor, new: Tensor, after: list[Tensor]) -> Tensor:
+        # New rows are rounded as old ones are: else what a row sees of an earlier chunk would
+        # depend on whether both came in one call.
+        rows = torch.cat([old, new.to(old.dtype)], dim=1)
+        after.append(rows.gather(1, self.rows_after.unsqueeze(2).expand(-1, -1, rows.shape[2])))
+        return rows.to(new.dtype)
 
 
 class RelativeAttention(nn.Module):

@@ -139,6 +139,8 @@ def test_half_precision_is_near(folder, inputs, reference):
     )
     out = stream(half, inputs["tokens"][0], [5])
     torch.testing.assert_close(out, reference["chunked0"], atol=1e-2, rtol=0)
+    by_three = stream(half, inputs["tokens"][0], [15])
+    torch.testing.assert_close(by_three, out, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,12 @@ def make_conversing(gateway: Gateway, config: AgentConfig, hearing: Hearing) -> 
     Raises:
         AgentSetupError: nothing speaks, or nothing writes.
     """
-    speaking = {name: spec for name, spec in gateway.specs.items() if "speak" in spec.tasks}
+    # A model that both reads out and answers needs nobody to write for it.
+    speaking = [
+        name
+        for name, spec in gateway.specs.items()
+        if "speak" in spec.tasks and "converse" not in spec.tasks
+    ]
     agents: dict[str, Agent] = {}
     if speaking:
         transcriber = _transcriber(gateway, config, hearing)

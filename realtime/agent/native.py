@@ -206,15 +206,20 @@ class NativeReply:
             max_seconds=request.max_seconds,
         )
         if not self._bridge.spec.takes_audio:
-            *before, text = _told(request)
-            return replace(asked, text=text.text, messages=tuple(before))
-        said = _asked(request)
+            *told, last = _told(request)
+            return replace(asked, text=last.text, messages=tuple(told))
+        said, before = _asked(request), _before(request)
         heard = [message.audio for message in said if message.audio is not None]
+        text = " ".join(one.text for one in said if one.text and one.audio is None)
+        if "speak" in self._bridge.spec.tasks and not heard:
+            # A text alone would be read out.
+            before, text = [*before, ModelMessage(role="user", text=text)], ""
         return replace(
             asked,
-            text=" ".join(one.text for one in said if one.text and one.audio is None),
+            text=text,
+            messages=tuple(before),
             audio=np.concatenate(heard) if heard else None,
-            audio_rate_hz=HEARD_RATE_HZ if heard else None,
+            audio_rate_hz=HEARD_RATE_HZ,
         )
 
     async def _next_of(self, feed: StreamFeed) -> ReplyEvent | None:
@@ -278,6 +283,19 @@ def _told(request: ReplyRequest) -> list[ModelMessage]:
     if not messages or messages[-1].role != "user":
         messages.append(ModelMessage(role="user", text=""))
     return messages
+
+
+def _before(request: ReplyRequest) -> list[ModelMessage]:
+    """What was said before that, for a model that hears: its words, and the user's voice."""
+    asked = {one.item_id for one in _asked(request)}
+    told = [ModelMessage(role="system", text=request.instructions)] if request.instructions else []
+    said = [
+        ModelMessage(role=one.role, text=one.text or "", audio=one.audio)
+        for one in request.items
+        if isinstance(one, Message) and one.item_id not in asked
+        if one.text or one.audio is not None
+    ]
+    return [*told, *said]
 
 
 def _asked(request: ReplyRequest) -> list[Message]:

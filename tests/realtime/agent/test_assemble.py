@@ -67,6 +67,13 @@ def test_a_model_that_hears_answers_by_itself(hearing: Hearing):
     assert isinstance(made.agents["converse-0"], NativeAgent)
 
 
+def test_a_model_that_reads_out_and_answers_answers_by_itself(hearing: Hearing):
+    """Nothing that writes is loaded for it."""
+    gateway = gateway_of(("speak", "converse"), takes_audio=True)
+    made = make_conversing(gateway, AgentConfig(), hearing)
+    assert isinstance(made.agents["speak-converse-0"], NativeAgent)
+
+
 def test_a_model_that_answers_words_is_given_what_hears(hearing: Hearing):
     agent = make_conversing(gateway_of(("converse",)), AgentConfig(), hearing).agents["converse-0"]
     assert isinstance(agent, NativeAgent)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from engine.config import EngineConfig
@@ -17,6 +18,7 @@ from realtime.bridge import EventRelay
 from realtime.playout import PlayoutClock
 from realtime.speech.speaker import GUESSED_S_PER_CHARACTER
 from tests.engine.harness import load_toy
+from tests.models.audio.test_reference import voice
 from tests.realtime.harness import run, until
 from tests.realtime.talk_harness import (
     HANDS_FREE,
@@ -244,3 +246,49 @@ def test_a_seed_gives_the_same_answer_again(seed):
             assert said[0] == said[1]
 
     run(scenario)
+
+
+def test_a_model_that_hears_is_told_what_was_said_before():
+    """In words where there are some, and in the user's own voice."""
+    toy = Watched(load_toy("toy-audio-in"))
+    pcm = [voice(0.2 + n / 10) for n in range(3)]
+    items = (
+        Message(item_id="1", role="user", text=None, audio=pcm[0]),
+        Message(item_id="2", role="assistant", text="I see."),
+        Message(item_id="3", role="user", text=None, audio=pcm[1]),
+        Message(item_id="4", role="system", text="Be quick."),
+        Message(item_id="5", role="user", text=None, audio=pcm[2]),
+    )
+
+    async def scenario():
+        async with native(toy=toy) as (here, _):
+            asked = ReplyRequest(
+                items=items, seed=1, asked_s=time.monotonic(), instructions="Be kind."
+            )
+            reply = here.agent.reply(asked, PlayoutClock())
+            while await reply.next_event() is not None:
+                pass
+
+    run(scenario)
+    (asked,) = toy.asked
+    told = [("system", "Be kind."), ("user", ""), ("assistant", "I see."), ("system", "Be quick.")]
+    assert roles(asked.messages) == told
+    assert (asked.messages[1].audio == pcm[0]).all()
+    assert (asked.audio == np.concatenate(pcm[1:])).all()
+
+
+def test_a_model_that_also_reads_out_is_told_what_is_to_be_answered():
+    """A text alone would be read out to the user who wrote it."""
+    toy = Watched(load_toy("toy-audio-in"))
+    toy.spec = replace(toy.spec, tasks=("speak", "converse"))
+
+    async def scenario():
+        async with native(toy=toy) as (here, _), here.client(audio=HANDS_FREE) as client:
+            await client.write("And now?")
+            await client.send("response.create")
+            await client.done()
+
+    run(scenario)
+    (asked,) = toy.asked
+    assert (asked.text, asked.audio) == ("", None)
+    assert roles(asked.messages) == [("user", "And now?")]

@@ -137,6 +137,18 @@ def _cosyvoice2_needs(folder: Path) -> Needs:
     return needs(folder)
 
 
+def _chatterbox_needs(folder: Path) -> Needs:
+    from models.chatterbox.english import needs
+
+    return needs(folder)
+
+
+def _multilingual_needs(folder: Path) -> Needs:
+    from models.chatterbox.multilingual import needs
+
+    return needs(folder)
+
+
 def _holds(file: str, folder: Path) -> bool:
     return (folder / file).is_file()
 
@@ -233,6 +245,20 @@ FAMILIES = {
         module_name="dialogue",
         wants=f"an OpusLM checkpoint trained by preferences: {OPUSLM_FILES}",
         reads=_opuslm_needs,
+    ),
+    "chatterbox": _published(
+        "chatterbox",
+        module_name="english",
+        wants="a Chatterbox checkpoint: t3_cfg.safetensors, s3gen.safetensors, ve.safetensors, "
+        "tokenizer.json, conds.pt",
+        reads=_chatterbox_needs,
+    ),
+    "chatterbox-multilingual": _published(
+        "chatterbox",
+        module_name="multilingual",
+        wants="a multilingual Chatterbox checkpoint: t3_mtl*.safetensors, s3gen.safetensors, "
+        "ve.safetensors, grapheme_mtl_merged_expanded_v1.json, conds.pt",
+        reads=_multilingual_needs,
     ),
     # Before Bagpiper, which reads any YAML file, and this one's is of another kind.
     "cosyvoice2": _published(

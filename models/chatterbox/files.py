@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import torch
 from torch import Tensor
 
 from models.audio.speaker_embedding import CamPlus
@@ -37,7 +38,7 @@ from models.chatterbox.lm import SpeechLm
 from models.chatterbox.model import ChatterboxModel
 from models.chatterbox.shapes import FLOW, VOCODER, n_speech_tokens
 from models.chatterbox.text import CHINESE, TextReader, read_cangjie
-from models.chatterbox.voice import Listener, read_default_voice
+from models.chatterbox.voice import Listener, Voice, read_default_voice
 from models.chatterbox.voice_encoder import VoiceEncoder
 from models.checkpoint import REMEDY, read_torch_file
 from models.errors import WeightError
@@ -110,15 +111,12 @@ def load(name: str, files: Files) -> ChatterboxModel:
     lm_weights = read_tensors(folder / files.lm)
     lm = SpeechLm(_lm_config(lm_weights, files, tensors), lm_weights, source=files.lm)
     encoder = VoiceEncoder(_read_part(folder, VOICE_ENCODER), source=VOICE_ENCODER)
-    if encoder.size != lm.config.speaker_size:
-        message = f"tells a voice by {encoder.size} numbers, {files.lm} takes"
-        raise WeightError(f"{VOICE_ENCODER} {message} {lm.config.speaker_size}")
+    _check_size(encoder.size, VOICE_ENCODER, lm.config, files)
     listener = Listener(
         encoder,
         SpeechTokenizer(parts[TOKENIZER], source=f"{CODEC}, {TOKENIZER[:-1]}"),
         CamPlus(parts[EMBEDDER], source=f"{CODEC}, {EMBEDDER[:-1]}"),
     )
-    voice = folder / DEFAULT_VOICE
     return ChatterboxModel(
         name,
         lm=lm,
@@ -126,7 +124,7 @@ def load(name: str, files: Files) -> ChatterboxModel:
         reader=_reader(files),
         languages=files.languages,
         listener=listener,
-        voice=read_default_voice(voice) if voice.is_file() else None,
+        voice=_default_voice(files, lm.config),
     )
 
 
@@ -138,6 +136,23 @@ def read_codec(folder: Path) -> SpeechCodec:
 
 def _codec(tensors: Mapping[str, Tensor], parts: Mapping[str, Mapping[str, Tensor]]) -> SpeechCodec:
     return make_codec(parts[FLOW], parts[VOCODER], tensors, source=CODEC)
+
+
+def _default_voice(files: Files, config: LmConfig) -> Voice | None:
+    path = files.folder / DEFAULT_VOICE
+    if not path.is_file():
+        return None
+    voice = read_default_voice(path)
+    _check_size(len(voice.speaker), DEFAULT_VOICE, config, files)
+    if int(torch.cat([voice.tokens, voice.prompt_tokens]).max()) >= config.n_codes:
+        raise WeightError(f"{DEFAULT_VOICE} has speech tokens beyond {config.n_codes - 1}")
+    return voice
+
+
+def _check_size(found: int, source: str, config: LmConfig, files: Files) -> None:
+    if found != config.speaker_size:
+        message = f"{source} tells a voice by {found} numbers, {files.lm} takes"
+        raise WeightError(f"{message} {config.speaker_size}")
 
 
 def _lm_config(

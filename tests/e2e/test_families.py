@@ -17,6 +17,7 @@ from loadtest.server_process import running_server
 from realtime.client.speech import SpeechClient
 from realtime.events import ResponsePatch
 from tests.models.bagpiper import tiny as bagpiper
+from tests.models.chatterbox import tiny as chatterbox
 from tests.models.cosyvoice2 import tiny as cosyvoice2
 from tests.models.csm import tiny as csm
 from tests.models.opuslm import tiny as opuslm
@@ -35,6 +36,8 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
     "opuslm": opuslm.make_checkpoint,
     "opuslm-dialogue": opuslm.make_dialogue_checkpoint,
     "cosyvoice2": cosyvoice2.make_checkpoint_with_voices,
+    "chatterbox": chatterbox.make_checkpoint,
+    "chatterbox-multilingual": chatterbox.make_multilingual_checkpoint,
 }
 TASKS = {"opuslm-dialogue": ["converse"]}
 """Where it is not to speak: then what is heard is an answer."""
@@ -49,6 +52,8 @@ SAMPLES_PER_FRAME = {
     "opuslm": 320,
     "opuslm-dialogue": 320,
     "cosyvoice2": 960,
+    "chatterbox": 960,
+    "chatterbox-multilingual": 960,
 }
 PATIENCE_S = 60.0
 SECONDS = 3.0

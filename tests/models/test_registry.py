@@ -20,6 +20,8 @@ PUBLISHED = (
     "qwen3-tts",
     "opuslm",
     "opuslm-dialogue",
+    "chatterbox",
+    "chatterbox-multilingual",
     "cosyvoice2",
     "bagpiper",
 )

@@ -23,7 +23,7 @@ from models.chatterbox.text import TextReader
 from models.spec import PlanRequest, SamplingParams
 from models.weights import read_tensors
 from tests.engine.harness import Engine, check_giving_way
-from tests.models.chatterbox.tiny import SpellingCodec, make_lms, make_tokenizer, make_voice
+from tests.models.chatterbox.tiny import SpellingCodec, make_tokenizer, make_voice
 from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
 
@@ -46,7 +46,8 @@ GREEDY = SamplingParams(temperature=0.0, repetition_penalty=1.2, repetition_wind
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    folder = make_lms(tmp_path_factory.mktemp("chatterbox"))
+    folder = tmp_path_factory.mktemp("chatterbox")
+    ask("chatterbox_lm", folder, apart="audio")
     make_tokenizer(folder / "tokenizer.json")
     return folder
 

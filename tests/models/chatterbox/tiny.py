@@ -1,22 +1,183 @@
-"""Small random Chatterbox checkpoint folders in the layout of the hub, and a codec that spells."""
+"""Small random Chatterbox checkpoint folders in the layout of the hub, and a codec that spells.
+
+That they have this layout the references say, which load and write files of it (`tests/parity`).
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.base import Decoded
 from models.chatterbox.config import MULTILINGUAL, SAMPLES_PER_FRAME
 from models.chatterbox.voice import Voice
+from models.codecs.conformer import ConformerConfig
+from models.codecs.flow import FlowConfig
+from models.codecs.flow_memory import KeptFrames
+from models.codecs.hift import Hift, HiftConfig
+from models.codecs.speech_flow import SpeechFlow, SpeechFlowConfig
+from models.codecs.unet import Unet, UnetConfig
 from models.spec import CodecSpec
-from tests.parity.oracle import ask
+from tests.models.audio.tiny import camplus_weights, speech_tokenizer_weights
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,!?'-\"()"
 N_MARKS = 260
 """Ids before the letters: the published tokenizers have their marks among the first."""
+N_CODES = 6561
+HIDDEN, INNER, N_LAYERS, N_QUERIES = 64, 96, 2, 4
+N_TEXT_IDS, N_TEXT_PLACES, N_SPEECH_PLACES = 400, 202, 304
+SPEAKER_SIZE = 24
+WIDTH = 32
+"""Of the codec's layers."""
+KEPT = KeptFrames(first=0, last=0)
+FLOW = SpeechFlowConfig(
+    n_tokens=N_CODES,
+    speaker_dim=192,
+    encoder=ConformerConfig(
+        n_in=WIDTH,
+        size=WIDTH,
+        n_heads=2,
+        inner=2 * WIDTH,
+        n_layers=1,
+        n_up_layers=1,
+        lookahead=3,
+        chunk_tokens=25,
+        kept_tokens=0,
+    ),
+    flow=FlowConfig(n_mels=80, n_steps=10, guidance=0.7, chunk_frames=50, kept=KEPT),
+)
+UNET = UnetConfig(n_mels=80, n_channels=WIDTH, n_layers=1, n_middle=1, n_heads=1, head_dim=64)
+HIFT = HiftConfig(
+    sample_rate_hz=24_000,
+    n_mels=80,
+    n_channels=WIDTH,
+    strides=(8, 5, 3),
+    kernels=(16, 11, 7),
+    n_fft=16,
+    n_hop=4,
+    residual_kernels=(3, 7, 11),
+    residual_dilations=((1, 3, 5),) * 3,
+    source_kernels=(7, 7, 11),
+    source_dilations=((1, 3, 5),) * 3,
+    n_f0_channels=16,
+    n_harmonics=8,
+    sine_gain=0.1,
+    noise_gain=0.003,
+    voiced_hz=10.0,
+    is_interpolated=False,
+    slope=0.1,
+    limit=0.99,
+)
+
+
+def make_checkpoint(folder: Path) -> Path:
+    """All files of the English model."""
+    generator = torch.Generator().manual_seed(41)
+    save_file(lm_weights(generator), folder / "t3_cfg.safetensors")
+    save_file(codec_weights(generator), folder / "s3gen.safetensors")
+    save_file(voice_encoder_weights(generator), folder / "ve.safetensors")
+    make_tokenizer(folder / "tokenizer.json")
+    save_voice(folder / "conds.pt", make_voice(0, SPEAKER_SIZE))
+    return folder
+
+
+def make_multilingual_checkpoint(folder: Path) -> Path:
+    """All files of the multilingual model, without those of the English one."""
+    make_checkpoint(folder)
+    (folder / "t3_cfg.safetensors").rename(folder / "t3_mtl23ls_v2.safetensors")
+    (folder / "tokenizer.json").unlink()
+    marks = [f"[{language}]" for language in MULTILINGUAL]
+    make_tokenizer(folder / "grapheme_mtl_merged_expanded_v1.json", *marks)
+    return folder
+
+
+def lm_weights(generator: torch.Generator) -> dict[str, Tensor]:
+    """Of `t3_cfg.safetensors`."""
+    weights = {}
+
+    def draw(key: str, *shape: int, std: float = 0.1) -> None:
+        weights[key] = std * torch.randn(shape, generator=generator)
+
+    for name, n in (("text", N_TEXT_IDS), ("speech", N_CODES + 5)):
+        draw(f"{name}_emb.weight", n, HIDDEN, std=1.0)
+        draw(f"{name}_head.weight", n, HIDDEN)
+    # It speaks until the limit: a logit this low is never drawn.
+    weights["speech_head.weight"][N_CODES:] = 0.0
+    for name, n in (("text", N_TEXT_PLACES), ("speech", N_SPEECH_PLACES)):
+        draw(f"{name}_pos_emb.emb.weight", n, HIDDEN, std=0.5)
+    draw("tfmr.embed_tokens.weight", 8, HIDDEN)
+    for idx in range(N_LAYERS):
+        stem = f"tfmr.layers.{idx}"
+        for part in "qkvo":
+            draw(f"{stem}.self_attn.{part}_proj.weight", HIDDEN, HIDDEN)
+        for part in ("gate", "up"):
+            draw(f"{stem}.mlp.{part}_proj.weight", INNER, HIDDEN)
+        draw(f"{stem}.mlp.down_proj.weight", HIDDEN, INNER)
+        for part in ("input_layernorm", "post_attention_layernorm"):
+            weights[f"{stem}.{part}.weight"] = torch.ones(HIDDEN)
+    weights["tfmr.norm.weight"] = torch.ones(HIDDEN)
+    stem = "cond_enc.perceiver"
+    draw("cond_enc.spkr_enc.weight", HIDDEN, SPEAKER_SIZE)
+    draw("cond_enc.spkr_enc.bias", HIDDEN)
+    draw("cond_enc.emotion_adv_fc.weight", HIDDEN, 1)
+    draw(f"{stem}.pre_attention_query", 1, N_QUERIES, HIDDEN)
+    for part in ("to_q", "to_k", "to_v", "proj_out"):
+        draw(f"{stem}.attn.{part}.weight", HIDDEN, HIDDEN)
+        draw(f"{stem}.attn.{part}.bias", HIDDEN)
+    weights[f"{stem}.attn.norm.weight"] = torch.ones(HIDDEN)
+    draw(f"{stem}.attn.norm.bias", HIDDEN)
+    return weights
+
+
+def codec_weights(generator: torch.Generator) -> dict[str, Tensor]:
+    """Of `s3gen.safetensors`."""
+    parts = {
+        "tokenizer": speech_tokenizer_weights(),
+        "speaker_encoder": camplus_weights(),
+        "flow": drawn(SpeechFlow(FLOW, Unet(UNET)), generator),
+        "mel2wav": drawn(Hift(HIFT), generator),
+    }
+    parts["tokenizer"]["window"] = torch.hann_window(400)
+    # A pitch that wanders between no voice and some 300 Hz.
+    classifier = parts["mel2wav"]["f0_predictor.classifier.weight"]
+    classifier.mul_(600.0 / classifier.std())
+    return {
+        f"{prefix}.{key}": tensor.contiguous()
+        for prefix, weights in parts.items()
+        for key, tensor in weights.items()
+    }
+
+
+def drawn(module: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
+    """Weights of a module, by its keys: norms near 1, matrices that keep the size of what comes."""
+    weights = {}
+    for key, tensor in module.state_dict().items():
+        noise = torch.randn(tensor.shape, generator=generator)
+        if key.endswith("bias") or "pos_bias" in key:
+            weights[key] = 0.1 * noise
+        elif tensor.dim() == 1:
+            weights[key] = 1.0 + 0.1 * noise
+        else:
+            weights[key] = noise / tensor[0].numel() ** 0.5
+    return weights
+
+
+def voice_encoder_weights(generator: torch.Generator) -> dict[str, Tensor]:
+    """Of `ve.safetensors`."""
+    lstm, size = nn.LSTM(40, 16, 2), 16
+    weights = {
+        f"lstm.{key}": 0.3 * torch.randn(tensor.shape, generator=generator)
+        for key, tensor in lstm.state_dict().items()
+    }
+    weights["proj.weight"] = torch.randn(SPEAKER_SIZE, size, generator=generator)
+    weights["proj.bias"] = torch.randn(SPEAKER_SIZE, generator=generator)
+    weights["similarity_weight"] = torch.tensor([10.0])
+    weights["similarity_bias"] = torch.tensor([-5.0])
+    return weights
 
 
 def make_tokenizer(path: Path, *more: str) -> None:
@@ -35,43 +196,19 @@ def make_tokenizer(path: Path, *more: str) -> None:
     tokenizer.save(str(path))
 
 
-def make_voice(seed: int) -> Voice:
+def make_voice(seed: int, speaker_size: int = 256) -> Voice:
     """A voice as `conds.pt` holds one."""
     generator = torch.Generator().manual_seed(seed)
     n_tokens = 10
+    speaker = torch.randn(speaker_size, generator=generator)
     return Voice(
         key=f"voice{seed}",
-        speaker=torch.nn.functional.normalize(torch.randn(256, generator=generator), dim=0),
-        tokens=torch.randint(0, 6561, (20 + seed,), generator=generator),
-        prompt_tokens=torch.randint(0, 6561, (n_tokens,), generator=generator),
+        speaker=nn.functional.normalize(speaker, dim=0),
+        tokens=torch.randint(0, N_CODES, (20 + seed,), generator=generator),
+        prompt_tokens=torch.randint(0, N_CODES, (n_tokens,), generator=generator),
         prompt_mel=torch.randn(2 * n_tokens, 80, generator=generator),
         embedding=torch.randn(192, generator=generator),
     )
-
-
-class SpellingCodec(torch.nn.Module):
-    """In place of the real one: the sound of a token is its number."""
-
-    spec = CodecSpec(chunk_frames=(1, 2, 4, 8, 16, 32))
-
-    def seed(self, voice: Voice) -> dict[str, Tensor]:
-        return {}
-
-    def decode(self, frames, n_valid, state, is_first, is_last) -> Decoded:
-        pcm = frames[:, :, 0].float().repeat_interleave(SAMPLES_PER_FRAME, dim=1)
-        return Decoded(pcm=pcm, n_samples=n_valid * SAMPLES_PER_FRAME, state={})
-
-
-def make_lms(folder: Path) -> Path:
-    """The files of both LMs."""
-    ask("chatterbox_lm", folder, apart="audio")
-    return folder
-
-
-def make_codec(folder: Path) -> Path:
-    """The codec's file."""
-    ask("chatterbox_codec", folder, apart="audio")
-    return folder
 
 
 def save_voice(path: Path, voice: Voice) -> None:
@@ -93,25 +230,14 @@ def save_voice(path: Path, voice: Voice) -> None:
     torch.save({"t3": told, "gen": heard}, path)
 
 
-def make_checkpoint(folder: Path) -> Path:
-    """All files of the English model."""
-    make_codec(make_lms(folder))
-    ask("chatterbox_voice", folder, apart="audio")
-    make_tokenizer(folder / "tokenizer.json")
-    save_voice(folder / "conds.pt", make_voice(0))
-    for path in folder.glob("t3_mtl*"):
-        path.unlink()
-    return folder
+class SpellingCodec(nn.Module):
+    """In place of the real one: the sound of a token is its number."""
 
+    spec = CodecSpec(chunk_frames=(1, 2, 4, 8, 16, 32))
 
-def make_multilingual_checkpoint(folder: Path) -> Path:
-    """All files of the multilingual model, without the English one."""
-    make_codec(make_lms(folder))
-    ask("chatterbox_voice", folder, apart="audio")
-    make_tokenizer(
-        folder / "grapheme_mtl_merged_expanded_v1.json",
-        *(f"[{language}]" for language in MULTILINGUAL),
-    )
-    save_voice(folder / "conds.pt", make_voice(0))
-    (folder / "t3_cfg.safetensors").unlink()
-    return folder
+    def seed(self, voice: Voice) -> dict[str, Tensor]:
+        return {}
+
+    def decode(self, frames, n_valid, state, is_first, is_last) -> Decoded:
+        pcm = frames[:, :, 0].float().repeat_interleave(SAMPLES_PER_FRAME, dim=1)
+        return Decoded(pcm=pcm, n_samples=n_valid * SAMPLES_PER_FRAME, state={})

@@ -1,7 +1,7 @@
-"""Chatterbox's T3: small random checkpoint files of it, and what it says of given conditions.
+"""Chatterbox's T3: a small random file of it, and what it says of given conditions.
 
 The decoder is made small; the perceiver fixes the width of rows at 1024. Without inputs it writes
-the files. With `text<n>` (ids with their marks), `tokens<n>`, `speaker<n>`, `feeling<n>` and how
+the file. With `text<n>` (ids with their marks), `tokens<n>`, `speaker<n>`, `feeling<n>` and how
 many rows of each (`n_frames`), it gives `prompt<n>` (rows of both of a pair), `logits<n>` (of the
 last, of both) and `codes<n>`, greedy.
 """
@@ -21,15 +21,15 @@ from chatterbox.models.t3.modules.t3_config import T3Config  # noqa: E402
 
 N_CODES = 6561
 WEIGHT, PENALTY = 0.5, 1.2
-N_TEXT = {"t3_cfg.safetensors": 340, "t3_mtl23ls_v2.safetensors": 380}
+FILE = "t3_cfg.safetensors"
 
 
-def make(name: str) -> module.T3:
-    """T3 of the shape of a file, every weight drawn."""
+def make() -> module.T3:
+    """T3, every weight drawn."""
     LLAMA_CONFIGS["Llama_520M"].update(
         num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, intermediate_size=96
     )
-    hp = T3Config(text_tokens_dict_size=N_TEXT[name])
+    hp = T3Config(text_tokens_dict_size=400)
     hp.max_text_tokens, hp.max_speech_tokens = 200, 300
     hp.speech_tokens_dict_size = N_CODES + 5
     torch.manual_seed(17)
@@ -93,11 +93,10 @@ if __name__ == "__main__":
     # The likeliest in place of a draw.
     torch.multinomial = lambda p, num_samples: p.argmax(dim=-1, keepdim=True)
     if not inputs:
-        for name in N_TEXT:
-            save_file(make(name).state_dict(), folder / name)
+        save_file(make().state_dict(), folder / FILE)
     else:
-        model = make("t3_cfg.safetensors")
-        model.load_state_dict(load_file(folder / "t3_cfg.safetensors"))
+        model = make()
+        model.load_state_dict(load_file(folder / FILE))
         for name in [name for name in inputs if name.startswith("text")]:
             number = name.removeprefix("text")
             outputs |= speak(model, inputs, number, int(inputs["n_frames"][int(number)]))

@@ -262,7 +262,7 @@ def stream_settings(
                 params.repetition_penalty if is_chosen and params.repetition_window else 1.0,
                 params.repetition_window,
                 params.is_top_p_of_all,
-                params.redraw_window if is_chosen else 0,
+                params.redraw_window,
                 params.redraw_count,
             )
     return settings

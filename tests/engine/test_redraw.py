@@ -20,10 +20,15 @@ STRICT = SamplingParams(top_k=1, redraw_window=4)
 """The likeliest alone may be drawn, unless it has just been there."""
 
 
+def of_all(params: SamplingParams) -> dict[str, SamplingParams]:
+    """The same for every column: no other one needs a history."""
+    return dict.fromkeys((column.name for column in SPEC.columns), params)
+
+
 def sampler_of(*streams: SamplingParams) -> Sampler:
     sampler = Sampler(SPEC, 8, torch.device("cpu"))
     for slot, params in enumerate(streams):
-        sampler.open_slot(slot, 10 + slot, {NAME: params})
+        sampler.open_slot(slot, 10 + slot, of_all(params))
     return sampler
 
 
@@ -107,14 +112,15 @@ def test_a_stream_that_comes_back_remembers_what_was_there():
     draw(sampler, logits, feeds=FIRST)
     kept = sampler.take_out(0)
     expected = draw(sampler, logits)
-    other.open_slot(0, 10, {NAME: STRICT})
+    other.open_slot(0, 10, of_all(STRICT))
     other.put_back(0, kept)
     assert draw(other, logits) == expected != [FIRST]
 
 
-def test_an_own_history_of_a_slot_that_needs_none_is_not_asked_for():
-    assert sampler_of(SamplingParams()).filters(np.array([0])).n_redraw == 0
-    assert sampler_of(STRICT).filters(np.array([0])).n_redraw == 4
+def test_a_history_is_kept_for_those_that_need_one():
+    for params, n_rows in ((SamplingParams(), 0), (STRICT, 4)):
+        needed = sampler_of(params).filters(np.array([0]))
+        assert (needed.n_redraw, needed.n_recent) == (n_rows, 0)
 
 
 def test_the_shares_are_those_of_the_published_algorithm():

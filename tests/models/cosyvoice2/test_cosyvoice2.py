@@ -13,7 +13,15 @@ import pytest
 import torch
 
 from models.base import PromptPlan
-from models.cosyvoice2.config import SPEECH, TEXT_CAPACITY, WORDS, needs
+from models.cosyvoice2.config import (
+    IS_OPEN,
+    N_CODES,
+    N_WORDS,
+    SPEECH,
+    TEXT_CAPACITY,
+    WORDS,
+    needs,
+)
 from models.cosyvoice2.model import CosyVoiceModel, is_in, load, read_spec
 from models.errors import PlanError, WeightError
 from models.hub import WEIGHT_SUFFIXES
@@ -264,6 +272,25 @@ def test_a_text_has_speech_of_two_to_twenty_times_its_length(model):
     may_end = model.line.constrain(state, logits)[:, model.config.n_codes :].isfinite()
     assert may_end.tolist() == [[False] * 3, [True] * 3]
     assert model.plan(replace(request(), max_seconds=1.0)).max_frames == 25
+
+
+def test_no_end_comes_before_the_text_is_over_or_too_early_for_it(model):
+    """Of a text that streamed in, ten ids were fed beside the five of the prompt."""
+    plan = model.plan(request("hello", is_text_final=False))
+    state = plan.state.repeat(3, 1)
+    state[:, N_CODES] = torch.tensor([1000, 29, 30])
+    state[:, N_WORDS] = 10
+    state[1:, IS_OPEN] = 0
+    logits = torch.zeros(3, model.config.n_drawn)
+    may_end = model.line.constrain(state, logits)[:, model.config.n_codes].isfinite()
+    assert may_end.tolist() == [False, False, True]
+
+
+def test_tokens_and_mel_frames_of_a_recording_end_together(model):
+    """It is a little longer than fifty tokens: of mel frames there are not enough for one more."""
+    longer = np.concatenate([HUM, HUM[:400]])
+    _, codes = parts(model, model.plan(replace(request(reference_text="so"), audio=longer)))
+    assert len(codes) == N_HUM
 
 
 def test_a_streamed_text_begins_with_a_group_or_waits_for_one(model):

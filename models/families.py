@@ -149,6 +149,12 @@ def _multilingual_needs(folder: Path) -> Needs:
     return needs(folder)
 
 
+def _step_audio2_needs(folder: Path) -> Needs:
+    from models.step_audio2.config import needs
+
+    return needs(folder)
+
+
 def _holds(file: str, folder: Path) -> bool:
     return (folder / file).is_file()
 
@@ -272,6 +278,12 @@ FAMILIES = {
         wants="a Bagpiper checkpoint: one train*.yaml, inference*.yaml, one *.pt, and the configs "
         "of its backbone and its codec, in folders called like their repositories",
         reads=_bagpiper_needs,
+    ),
+    "step-audio2": _published(
+        "step_audio2",
+        wants="a Step-Audio 2 checkpoint: config.json, model-*.safetensors, tokenizer.json, "
+        "token2wav/, and for a voice without a recording assets/default_female.wav",
+        reads=_step_audio2_needs,
     ),
     **{
         name: Family(

@@ -172,7 +172,8 @@ def read_ids(tokenizer: Tokenizer, n_codes: int) -> StepIds:
                 f"codes must follow one another"
             )
     added = tokenizer.get_added_tokens_decoder()
-    marks = {*found.values(), *(idx for idx, token in added.items() if token.special)}
+    special = (idx for idx, token in added.items() if token.special)
+    marks = {*found.values(), *special, *range(first, first + n_codes + 1)}
     return StepIds(**found, marks=tuple(sorted(marks)))
 
 

@@ -23,6 +23,7 @@ from models.audio.mel import WHISPER_RATE_HZ, whisper_mel
 from models.audio.sound import Pcm
 from models.audio.whisper_encoder import EncoderShape, load_whisper_encoder
 from models.checkpoint import Taker
+from models.errors import WeightError
 from models.step_audio2.config import (
     ADAPTER_PADDING,
     N_MEL_PADDING,
@@ -56,7 +57,10 @@ class Hearing(nn.Module):
         super().__init__()
         self.adapter = adapter
         take = Taker(weights, source)
-        n, inner = encoder.hidden, len(weights.get(f"{ADAPTER}linear1.bias", ()))
+        if f"{ADAPTER}linear1.bias" not in weights:
+            raise WeightError(f"{source} lacks {ADAPTER}linear1.bias: it hears nothing")
+        # No config states it.
+        n, inner = encoder.hidden, len(weights[f"{ADAPTER}linear1.bias"])
         self.norm = nn.LayerNorm(n, device="meta")
         self.norm.weight, self.norm.bias = take(f"{NORM}weight", n), take(f"{NORM}bias", n)
         self.weight = take(f"{ADAPTER}conv.weight", n, n, adapter.kernel)

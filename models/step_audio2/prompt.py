@@ -11,7 +11,7 @@ for the instructions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -84,11 +84,11 @@ class Writer:
         marks = [tokenizer.id_to_token(idx) for idx in ids.marks]
         self._marks = [name for name in marks if name]
 
-    def message(self, role: str, text: str, heard: Pcm | None = None) -> Rows:
+    def message(self, role: str, text: str, heard: Sound | None = None) -> Rows:
         """One message, what is written before what is heard."""
         said = self._words(f"{ROLES[role]}\n{self._plain(text)}")
         column, rows = [self.ids.turn, *said], []
-        for piece in () if heard is None else self._hear(heard):
+        for piece in () if heard is None else self._hear(heard.pcm):
             column += [self.ids.hearing, *[self.ids.patch] * len(piece), self.ids.heard]
             rows.append(piece)
         return Rows(ids=torch.tensor([*column, self.ids.end]), heard=tuple(rows))
@@ -161,24 +161,34 @@ def _reading(text: str, language: str | None, writer: Writer) -> tuple[list[Rows
 def _conversation(
     request: PlanRequest, sound: Sound | None, writer: Writer
 ) -> tuple[list[Rows], Rows]:
-    messages = list(request.messages)
+    told = [one.text for one in request.messages if one.role == "system" and one.text.strip()]
+    opening = writer.message("system", "\n".join(told) or INSTRUCTIONS)
+    before = [
+        writer.message(one.role, one.text, heard)
+        for one in request.messages
+        if one.role != "system"
+        if (heard := _heard_then(one, request)) is not None or one.text.strip()
+    ]
     if request.text.strip() or sound is not None:
-        last = Message(role="user", text=request.text)
-    elif messages and messages[-1].role == "user" and messages[-1].text.strip():
-        last = messages.pop()
+        asked = writer.message("user", request.text, sound)
+    elif before and request.messages[-1].role == "user":
+        asked = before.pop()
     else:
         raise PlanError("empty_text", "there is nothing to answer", "text")
-    told = [one.text for one in messages if one.role == "system" and one.text.strip()]
-    opening = writer.message("system", "\n".join(told) or INSTRUCTIONS)
-    asked = writer.message("user", last.text, None if sound is None else sound.pcm)
-    before = [
-        writer.message(one.role, one.text)
-        for one in messages
-        if one.role != "system" and one.text.strip()
-    ]
     while before and len(opening) + len(asked) + sum(map(len, before)) > PROMPT_ROWS:
         del before[0]
     return [opening, *before], asked
+
+
+def _heard_then(message: Message, request: PlanRequest) -> Sound | None:
+    """What the user said in an earlier turn, where it is still there and is not silent."""
+    if message.audio is None:
+        return None
+    try:
+        asked = replace(request, audio=message.audio)
+        return read_spoken(asked, {}, WHISPER_RATE_HZ, most_s=MOST_HEARD_S)
+    except PlanError:
+        return None
 
 
 def _heard_rows(parts: Sequence[Rows], patch: int) -> tuple[Tensor | None, Tensor | None]:

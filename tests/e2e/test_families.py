@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import json
 import shutil
 import time
+import urllib.error
 import urllib.request
+import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +27,7 @@ from tests.models.csm import tiny as csm
 from tests.models.opuslm import tiny as opuslm
 from tests.models.orpheus import tiny as orpheus
 from tests.models.qwen3_tts import tiny as qwen3_tts
+from tests.models.step_audio2 import tiny as step_audio2
 from tests.models.zonos import tiny as zonos
 
 pytestmark = pytest.mark.slow
@@ -36,10 +41,11 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
     "opuslm": opuslm.make_checkpoint,
     "opuslm-dialogue": opuslm.make_dialogue_checkpoint,
     "cosyvoice2": cosyvoice2.make_checkpoint_with_voices,
+    "step-audio2": step_audio2.make_checkpoint,
     "chatterbox": chatterbox.make_checkpoint,
     "chatterbox-multilingual": chatterbox.make_multilingual_checkpoint,
 }
-TASKS = {"opuslm-dialogue": ["converse"]}
+TASKS = {"opuslm-dialogue": ["converse"], "step-audio2": ["speak", "converse"]}
 """Where it is not to speak: then what is heard is an answer."""
 RATES_HZ = {"zonos": 44_100, "bagpiper": 16_000, "opuslm": 16_000, "opuslm-dialogue": 16_000}
 """Where it is not 24 kHz."""
@@ -52,10 +58,13 @@ SAMPLES_PER_FRAME = {
     "opuslm": 320,
     "opuslm-dialogue": 320,
     "cosyvoice2": 960,
+    "step-audio2": 960,
     "chatterbox": 960,
     "chatterbox-multilingual": 960,
 }
 PATIENCE_S = 60.0
+HEARING = ("step-audio2",)
+"""Those that answer what is said to them."""
 SECONDS = 3.0
 SEED = 1
 """A random model may draw the end of its speech at any row: with a seed, always or never."""
@@ -80,6 +89,29 @@ def http(url: str, path: str) -> bytes:
     with urllib.request.urlopen(f"{base}{path}", timeout=PATIENCE_S) as answer:
         body: bytes = answer.read()
     return body
+
+
+def post(url: str, path: str, values: dict[str, object]) -> bytes:
+    base = url.replace("ws://", "http://").split("/v1/")[0]
+    content = json.dumps(values).encode()
+    asked = urllib.request.Request(
+        f"{base}{path}", data=content, headers={"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+        body: bytes = answer.read()
+    return body
+
+
+def said() -> str:
+    """A second of sound, as a file in base64."""
+    pcm = 0.2 * np.random.default_rng(5).standard_normal(16_000)
+    target = io.BytesIO()
+    with wave.open(target, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes((pcm.clip(-1, 1) * 32_767).astype("<i2").tobytes())
+    return base64.b64encode(target.getvalue()).decode()
 
 
 def gauge(url: str, name: str) -> float:
@@ -118,6 +150,19 @@ def test_spoken_text_comes_as_opus_with_every_sample(url, family):
     assert abs(usage.n_samples - n_samples * result.sample_rate_hz / rate_hz) <= 1
     assert len(pcm) == usage.n_samples
     assert np.abs(pcm).max() > 0.01
+
+
+def test_what_is_said_is_answered_by_those_that_hear(url, family):
+    options = {"input_audio": said(), "max_seconds": SECONDS, "seed": SEED}
+    if family not in HEARING:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            post(url, "/v1/audio/speech", {"input": "Well?", "options": options})
+        assert json.loads(refused.value.read())["error"]["code"] == "unknown_option"
+        return
+    answer = {"model": family, "input": "", "response_format": "pcm", "options": options}
+    pcm = np.frombuffer(post(url, "/v1/audio/speech", answer), dtype="<i2")
+    assert 0 < len(pcm) <= SECONDS * 24_000
+    assert np.abs(pcm).max() > 300
 
 
 def test_a_cancel_frees_everything(url):

@@ -20,9 +20,9 @@ from models.base import DepthCache
 from models.checkpoint import Config, read_config
 from models.errors import WeightError
 from models.layers.rotary import Rotary
-from models.layers.transformer import LLAMA, BlockStyle, Decoder
+from models.layers.transformer import LLAMA, BlockStyle, Decoder, DecoderLayer
 from models.spec import BackboneSpec, DepthSpec
-from models.weights import load_weights
+from models.weights import Part, load_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,15 +222,22 @@ def load_decoder(
     """
     own = {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
     stray = sorted(key for key in tensors if not key.startswith(prefix))
-    renamed: dict[str, list[Tensor]] = {}
     names = {"norm.weight": f"{prefix}norm.weight"}
-    renamed["norm.weight"] = [_take(own, "norm.weight", prefix, source)]
-    for idx in range(len(decoder.layers)):
-        theirs, ours = f"layers.{idx}.", f"layers.{idx}."
+    renamed: dict[str, Tensor | list[Part]] = {
+        "norm.weight": _take(own, "norm.weight", prefix, source)
+    }
+    for idx, layer in enumerate(decoder.layers):
+        assert isinstance(layer, DecoderLayer), "made so"
+        rows = {"attention": layer.attention.rows, "mlp": layer.mlp.rows}
         for their_names, our_name in _parts(decoder.style):
-            parts = [_take(own, theirs + name, prefix, source) for name in their_names]
-            renamed[ours + our_name] = parts
-            names[ours + our_name] = " with ".join(prefix + theirs + name for name in their_names)
+            ours, stems = f"layers.{idx}.{our_name}", [f"layers.{idx}.{one}" for one in their_names]
+            taken = [_take(own, stem, prefix, source) for stem in stems]
+            called = [prefix + stem for stem in stems]
+            if len(taken) == 1:
+                (renamed[ours],), (names[ours],) = taken, called
+                continue
+            joined = zip(called, taken, rows[our_name.partition(".")[0]], strict=True)
+            renamed[ours] = [Part(name=name, tensor=one, n_rows=n) for name, one, n in joined]
     if own or stray:
         extra = ", ".join([*sorted(prefix + key for key in own), *stray][:8])
         raise WeightError(f"{source} has keys that the decoder does not know: {extra}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -75,12 +76,28 @@ def read_tensors(path: Path, *, remedy: str = REMEDY) -> dict[str, Tensor]:
         raise WeightError(f"{message}; {remedy}") from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A tensor of a file that becomes some rows of one of ours, behind those of the part before it.
+
+    Args:
+        name: what the file calls it.
+        tensor: itself.
+        n_rows: that it must have.
+    """
+
+    name: str
+    tensor: Tensor
+    n_rows: int
+
+
 def load_weights(
     module: nn.Module,
-    tensors: Mapping[str, Tensor | Sequence[Tensor]],
+    tensors: Mapping[str, Tensor | Sequence[Part]],
     *,
     source: str,
     names: Mapping[str, str] | None = None,
+    prefix: str = "",
 ) -> None:
     """Copy `tensors` into `module`, all of them and nothing else; its dtype and device stay.
 
@@ -88,22 +105,21 @@ def load_weights(
 
     Args:
         module: its parameters and persistent buffers are what is expected.
-        tensors: by key; several are parts that lie one after another along the first axis. Floats
-            may have another precision.
+        tensors: by key, whole or in parts. Floats may have another precision.
         source: where they came from, for the message.
         names: what the file calls a key of the module, where that is something else.
+        prefix: what stands before all other keys in the file.
 
     Raises:
         WeightError: keys that are missing, unexpected, misshapen or of another kind of number, all
             listed. The module is unchanged then.
     """
     expected = module.state_dict()
-    called = names or {}
-    missing = sorted(called.get(key, key) for key in expected.keys() - tensors.keys())
-    unexpected = sorted(called.get(key, key) for key in tensors.keys() - expected.keys())
+    called = {key: prefix + key for key in (*expected, *tensors)} | dict(names or {})
+    missing = sorted(called[key] for key in expected.keys() - tensors.keys())
+    unexpected = sorted(called[key] for key in tensors.keys() - expected.keys())
     common = sorted(expected.keys() & tensors.keys())
-    faults = [_unfit(called.get(key, key), tensors[key], expected[key]) for key in common]
-    unfit = [fault for fault in faults if fault]
+    unfit = [fault for key in common for fault in _unfit(called[key], tensors[key], expected[key])]
     parts = [
         f"{what}: {_listed(keys)}"
         for what, keys in (("missing", missing), ("unexpected", unexpected), ("unfit", unfit))
@@ -114,32 +130,28 @@ def load_weights(
         raise WeightError(f"{message}; the file is of another model or version")
     with torch.no_grad():
         for key, target in expected.items():
-            fill(target, _parts(tensors[key]))
+            fill(target, [part.tensor for part in _parts(key, tensors[key], target)])
 
 
-def _parts(tensors: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
-    return [tensors] if isinstance(tensors, Tensor) else tensors
+def _parts(name: str, held: Tensor | Sequence[Part], target: Tensor) -> Sequence[Part]:
+    if not isinstance(held, Tensor):
+        return held
+    return [Part(name=name, tensor=held, n_rows=len(target) if target.dim() else 0)]
 
 
-def _unfit(name: str, tensors: Tensor | Sequence[Tensor], target: Tensor) -> str:
-    """What is wrong with the tensors of one key; empty if nothing."""
-    parts = _parts(tensors)
-    if not (_is_whole(parts, target) or _is_joined(parts, target)):
-        found = " and ".join(str(tuple(part.shape)) for part in parts)
-        return f"{name} is {found}, expected {tuple(target.shape)}"
-    kinds = [part.dtype for part in parts if part.is_floating_point() != target.is_floating_point()]
-    return f"{name} is {kinds[0]}, expected {target.dtype}" if kinds else ""
-
-
-def _is_whole(parts: Sequence[Tensor], target: Tensor) -> bool:
-    return len(parts) == 1 and parts[0].shape == target.shape
-
-
-def _is_joined(parts: Sequence[Tensor], target: Tensor) -> bool:
-    if any(part.dim() != target.dim() or part.dim() == 0 for part in parts):
-        return False
-    n_rows = sum(len(part) for part in parts)
-    return n_rows == len(target) and all(part.shape[1:] == target.shape[1:] for part in parts)
+def _unfit(name: str, held: Tensor | Sequence[Part], target: Tensor) -> list[str]:
+    """What is wrong with the tensors of one key."""
+    parts = _parts(name, held, target)
+    n_rows = sum(part.n_rows for part in parts)
+    assert target.dim() == 0 or n_rows == len(target), f"parts of {name} make a whole of it"
+    faults = []
+    for part in parts:
+        shape = (part.n_rows, *target.shape[1:]) if target.dim() else ()
+        if part.tensor.shape != shape:
+            faults.append(f"{part.name} is {tuple(part.tensor.shape)}, expected {shape}")
+        elif part.tensor.is_floating_point() != target.is_floating_point():
+            faults.append(f"{part.name} is {part.tensor.dtype}, expected {target.dtype}")
+    return faults
 
 
 def _file_fault(path: Path, digest: str) -> str:

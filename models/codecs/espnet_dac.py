@@ -36,6 +36,8 @@ HIDDEN: Final = "lstm_hidden"
 CELL: Final = "lstm_cell"
 OUTPUTS: Final = "lstm_outputs"
 _PREFIX: Final = "codec.generator."
+_CONV: Final = ".conv.conv."
+_UPSAMPLE: Final = ".convtr.convtr."
 _TRAINING: Final = re.compile(
     r"codec\.(discriminator|mel_loss)\..*|.*\._codebook\.(inited|cluster_size|embed_avg)"
 )
@@ -287,8 +289,13 @@ def load_espnet_dac(folder: Path) -> EspnetDac:
     if len(files) != 1:
         raise WeightError(f"{folder} has {len(files)} files *.pth, and must have one: the codec's")
     model = EspnetDac(read_espnet_dac_config(folder))
-    tensors = codec_part(read_torch_file(files[0]))
-    load_weights(model, tensors, source=f"{folder.name}/{files[0].name}")
+    held = read_torch_file(files[0])
+    load_weights(
+        model,
+        codec_part(held),
+        source=f"{folder.name}/{files[0].name}",
+        names={**_names_by_layer(model), **{_renamed(_folded(key)): key for key in held}},
+    )
     return model.requires_grad_(False)
 
 
@@ -298,16 +305,39 @@ def codec_part(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {_renamed(key): tensor for key, tensor in fold_weight_norm(own).items()}
 
 
+def _folded(key: str) -> str:
+    """What a key is called when weight norm has been folded; gains stand aside."""
+    for direction in ("weight_v", "parametrizations.weight.original1"):
+        if key.endswith(f".{direction}"):
+            return f"{key.removesuffix(direction)}weight"
+    return key
+
+
 def _renamed(key: str) -> str:
     name = key.removeprefix(_PREFIX)
     for theirs, ours in (
-        (".conv.conv.", "."),
-        (".convtr.convtr.", "."),
+        (_CONV, "."),
+        (_UPSAMPLE, "."),
         ("quantizer.vq.", "quantizer."),
         ("._codebook.", "."),
     ):
         name = name.replace(theirs, ours)
     return name
+
+
+def _names_by_layer(model: EspnetDac) -> dict[str, str]:
+    """Our keys as a file would have them, without weight norm: for those that it lacks."""
+    names = {}
+    for layer_name, layer in model.named_modules():
+        for key, _ in layer.named_parameters(recurse=False):
+            dot = "."
+            if isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):
+                dot = _CONV if isinstance(layer, nn.Conv1d) else _UPSAMPLE
+            elif isinstance(layer, _Level):
+                dot = "._codebook."
+            place = layer_name.replace("quantizer.", "quantizer.vq.", 1)
+            names[f"{layer_name}.{key}"] = f"{_PREFIX}{place}{dot}{key}"
+    return names
 
 
 def _may_begin(start: Tensor) -> bool:

@@ -247,8 +247,16 @@ class _FeedForward(nn.Module):
         return out
 
 
-def load_mimi(config: MimiConfig, tensors: Mapping[str, Tensor], *, source: str) -> Mimi:
+def load_mimi(
+    config: MimiConfig, tensors: Mapping[str, Tensor], *, source: str, prefix: str = ""
+) -> Mimi:
     """The codec from the weights of a checkpoint, keys as in `kyutai/mimi` or as Moshi has them.
+
+    Args:
+        config: shape of the weights.
+        tensors: by key, without `prefix`.
+        source: the file, for messages.
+        prefix: what stands before all keys in it.
 
     Raises:
         WeightError: keys are missing, unexpected or misshapen; they are named.
@@ -256,24 +264,24 @@ def load_mimi(config: MimiConfig, tensors: Mapping[str, Tensor], *, source: str)
     if is_moshi_layout(tensors):
         tensors = from_moshi(tensors, config, source=source)
     model = Mimi(config)
-    load_weights(model, join_codebooks(tensors, source=source), source=source)
-    return model.requires_grad_(False)
+    _load(model, tensors, source, prefix)
+    return model
 
 
 def load_mimi_encoder(
-    config: MimiConfig, tensors: Mapping[str, Tensor], *, source: str
+    config: MimiConfig, tensors: Mapping[str, Tensor], *, source: str, prefix: str = ""
 ) -> MimiEncoder:
     """As `load_mimi`; the tensors are the encoder's and the quantizer's alone."""
     model = MimiEncoder(config)
-    load_weights(model, join_codebooks(tensors, source=source), source=source)
-    return model.requires_grad_(False)
+    _load(model, tensors, source, prefix)
+    return model
 
 
-def join_codebooks(tensors: Mapping[str, Tensor], *, source: str) -> dict[str, Tensor]:
-    """Codebooks as tables, in place of the sums and usages that training keeps.
+def _load(model: nn.Module, tensors: Mapping[str, Tensor], source: str, prefix: str) -> None:
+    """Codebooks as tables, in place of the sums and usages that training keeps; the rest as it is.
 
     Raises:
-        WeightError: a level lacks one of the two, or they do not go together.
+        WeightError: see `load_mimi`.
     """
     joined, parts = {}, dict[str, dict[int, dict[str, Tensor]]]()
     for key, tensor in tensors.items():
@@ -283,12 +291,17 @@ def join_codebooks(tensors: Mapping[str, Tensor], *, source: str) -> dict[str, T
             continue
         level, _, name = rest.partition(".codebook.")
         parts.setdefault(part, {}).setdefault(int(level), {})[name] = tensor
+    names = {
+        key: f"{prefix}{key.removesuffix('tables')}layers"
+        for key in model.state_dict()
+        if key.endswith(".tables")
+    }
     for part, levels in parts.items():
-        tables = [
-            codebook(levels[n], "embed_sum", f"{source}: {part} level {n}") for n in sorted(levels)
-        ]
-        joined[f"{part}.tables"] = stacked(tables, f"{source}: {part}")
-    return joined
+        place = f"{source}: {prefix}{part}.layers"
+        tables = [codebook(levels[n], "embed_sum", f"{place}.{n}.codebook") for n in sorted(levels)]
+        joined[f"{part}.tables"] = stacked(tables, place)
+    load_weights(model, joined, source=source, names=names, prefix=prefix)
+    model.requires_grad_(False)
 
 
 def _transformer(config: MimiConfig) -> WindowTransformer:

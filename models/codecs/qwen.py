@@ -7,7 +7,6 @@ checkpoints, but for feed-forward layers and codebooks, which are joined when th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,12 +25,9 @@ from models.codecs.causal import (
     WindowLayer,
     WindowTransformer,
 )
-from models.codecs.codebooks import codebook, stacked
-from models.errors import WeightError
 from models.layers.mlp import SwiGLU
 from models.layers.norm import RMSNorm
 from models.spec import StateSpec
-from models.weights import load_weights
 
 DILATIONS: Final = (1, 3, 9)
 N_SEMANTIC: Final = 1
@@ -341,52 +337,3 @@ def _zeros(state: StateSpec, device: torch.device) -> Tensor:
 def _states_of(module: nn.Module) -> tuple[StateSpec, ...]:
     kinds = (CausalConv, CausalUpsample)
     return tuple(s for one in module.modules() if isinstance(one, kinds) for s in one.states)
-
-
-def load_qwen_codec(
-    config: QwenCodecConfig, tensors: Mapping[str, Tensor], *, source: str
-) -> QwenCodec:
-    """The decoder from the weights of a codec checkpoint; what only encodes is left out.
-
-    Raises:
-        WeightError: keys are missing, unexpected or misshapen; they are named.
-    """
-    model = QwenCodec(config)
-    load_weights(model, _joined(tensors, source), source=source)
-    return model.requires_grad_(False)
-
-
-def _joined(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor | list[Tensor]]:
-    """Keys of the decoder as our modules have them."""
-    joined: dict[str, Tensor | list[Tensor]] = {}
-    levels: dict[str, dict[int, dict[str, Tensor]]] = {}
-    gates: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        name = key.removeprefix("decoder.")
-        if name == key or (".input_proj." in name and name.startswith("quantizer.")):
-            continue
-        if "._codebook." in name:
-            part, _, rest = name.partition(".vq.layers.")
-            level, _, kind = rest.partition("._codebook.")
-            levels.setdefault(part, {}).setdefault(int(level), {})[kind] = tensor
-        elif name.startswith("pre_transformer.layers."):
-            ours = name.replace("pre_transformer.layers.", "pre_transformer.layers_.layers.")
-            stem, _, kind = ours.rpartition(".mlp.")
-            if stem and not kind.startswith("down"):
-                gates.setdefault(stem, {})[kind] = tensor
-            else:
-                joined[ours.replace("mlp.down_proj", "mlp.down")] = tensor
-        else:
-            joined[name] = tensor
-    for part, by_level in levels.items():
-        tables = [
-            codebook(by_level[n], "embedding_sum", f"{source}: {part} level {n}")
-            for n in sorted(by_level)
-        ]
-        joined[f"{part}.tables"] = stacked(tables, f"{source}: {part}")
-    for stem, kinds in gates.items():
-        if kinds.keys() != {"gate_proj.weight", "up_proj.weight"}:
-            raise WeightError(f"{source}: {stem}.mlp has {', '.join(sorted(kinds))} only")
-        pair = [kinds["gate_proj.weight"], kinds["up_proj.weight"]]
-        joined[f"{stem}.mlp.gate_up.weight"] = pair
-    return joined

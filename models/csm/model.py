@@ -174,6 +174,6 @@ def read_spec(folder: Path) -> ModelSpec:
 def load(folder: Path) -> CsmModel:
     """The model of a checkpoint folder, on the CPU in float32. Raises: `WeightError`."""
     config = read_csm_config(folder)
-    weights, codec = read_weights(folder, config)
-    mimi = load_mimi(config.mimi, codec, source="the codec's weights")
+    weights, codec, prefix = read_weights(folder, config)
+    mimi = load_mimi(config.mimi, codec, source="the codec's weights", prefix=prefix)
     return CsmModel(config, read_tokenizer(folder), weights, mimi)

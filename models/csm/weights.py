@@ -47,8 +47,10 @@ _LAYER = re.compile(r"(backbone|decoder)\.layers\.(\d+)\.(.+)")
 _STEMS: Final = {"backbone": "backbone_model.", "decoder": "depth_decoder.model."}
 
 
-def read_weights(folder: Path, config: CsmConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The LM's weights and the codec's, named as in `transformers`.
+def read_weights(
+    folder: Path, config: CsmConfig
+) -> tuple[dict[str, Tensor], dict[str, Tensor], str]:
+    """The LM's weights and the codec's, named as in `transformers`, and what stood before the last.
 
     Raises:
         WeightError: a file is missing, or a key is of neither layout.
@@ -59,10 +61,10 @@ def read_weights(folder: Path, config: CsmConfig) -> tuple[dict[str, Tensor], di
     else:
         tensors = read_safetensors(folder)
     if "text_embeddings.weight" in tensors:
-        return from_torchtune(tensors, config), _read_codec(folder)
+        return from_torchtune(tensors, config), _read_codec(folder), ""
     own = {key: tensor for key, tensor in tensors.items() if not key.startswith(CODEC)}
     mimi = {key.removeprefix(CODEC): t for key, t in tensors.items() if key.startswith(CODEC)}
-    return own, mimi
+    return own, mimi, CODEC
 
 
 def _read_codec(folder: Path) -> dict[str, Tensor]:

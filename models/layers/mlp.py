@@ -18,6 +18,11 @@ class SwiGLU(nn.Module):
         self.gate_up = nn.Linear(hidden, 2 * inner, bias=False)
         self.down = nn.Linear(inner, hidden, bias=False)
 
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Of `gate_up`: those of the gate, and the others."""
+        return self.down.in_features, self.down.in_features
+
     def forward(self, x: Tensor) -> Tensor:
         """Map `(..., hidden)` to the same shape."""
         out: Tensor = self.down(gated(self.gate_up(x)))

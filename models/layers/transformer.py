@@ -55,6 +55,12 @@ class SelfAttention(nn.Module):
             self.q_norm = RMSNorm(n_q * spec.head_dim, eps)
             self.k_norm = RMSNorm(n_k * spec.head_dim, eps)
 
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """Of `qkv`: those of queries, keys and values."""
+        n_kv = self.n_kv_heads * self.head_dim
+        return self.n_query_heads * self.head_dim, n_kv, n_kv
+
     def project(self, x: Tensor, rotary: Rotary, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
         """Rows `(N, hidden)` to q, k, v, each `(N, heads, head_dim)`; q and k are rotated."""
         qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from models.audio.reference import REFERENCE_AUDIO, read_reference, reference_words
 from models.base import Advance, Attention, Decoded, DepthCache, PromptPlan, TextFeed
 from models.checkpoint import Taker, read_safetensors
-from models.codecs.qwen import QwenCodec, load_qwen_codec
+from models.codecs.qwen import QwenCodec
+from models.codecs.qwen_weights import load_qwen_codec
 from models.errors import PlanError
 from models.hugging_face import depth_step, load_decoder, make_decoder, read_tokenizer
 from models.layers.linear import linear_of
@@ -242,7 +243,7 @@ def load(folder: Path) -> QwenTtsModel:
     """The model of a checkpoint folder, on the CPU in float32. Raises: `WeightError`."""
     config = read_qwen3_tts_config(folder)
     weights, of_codec = read_safetensors(folder), read_safetensors(folder / CODEC_FOLDER)
-    codec = load_qwen_codec(config.codec, of_codec, source=f"{CODEC_FOLDER}/")
+    codec = load_qwen_codec(config.codec, of_codec, source=f"{CODEC_FOLDER}/model.safetensors")
     voices = None
     if config.voice is not None:
         voices = VoiceEncoder(config.voice, weights, of_codec, config.n_codebooks)

@@ -73,14 +73,14 @@ class VoiceEncoder(nn.Module):
             for key in list(weights)
             if key.startswith(SPEAKER)
         }
-        load_weights(self.speaker, own, source="model.safetensors, speaker_encoder")
+        load_weights(self.speaker, own, source="model.safetensors", prefix=SPEAKER)
         heard = {
             key.removeprefix(LISTENER): tensor
             for key, tensor in codec_weights.items()
             if key.startswith(LISTENER)
         }
-        source = "speech_tokenizer/model.safetensors, encoder"
-        self.listener = load_mimi_encoder(config.listener, heard, source=source)
+        source = "speech_tokenizer/model.safetensors"
+        self.listener = load_mimi_encoder(config.listener, heard, source=source, prefix=LISTENER)
         self._voices: ContentCache[Voice] = ContentCache(MAX_VOICES)
         self.requires_grad_(False)
 

@@ -20,12 +20,12 @@ from models.checkpoint import read_safetensors
 from models.codecs.dac import Dac, load_dac
 from models.codecs.windowed import decode_window
 from models.errors import PlanError, WeightError
-from models.hugging_face import make_decoder
+from models.hugging_face import LlamaConfig, make_decoder
 from models.layers.delay import NEVER, blank_outside, completed_frame, join_history
 from models.module import ModelModule
 from models.options import check_language, check_options
 from models.spec import ModelSpec, OptionValue, PlanRequest, SamplingParams
-from models.weights import load_weights
+from models.weights import Part, load_weights
 from models.zonos.conditioning import PrefixRows
 from models.zonos.config import (
     DAC_FOLDER,
@@ -106,7 +106,7 @@ class ZonosModel(ModelModule):
             }
         )
         source, names = "model.safetensors", _names(self.lm)
-        load_weights(self.lm, _renamed(weights), source=source, names=names)
+        load_weights(self.lm, _renamed(weights, config.decoder), source=source, names=names)
         self.dac = dac
         self.speaker = speaker
         if speaker is not None and speaker.size != config.speaker_size:
@@ -279,9 +279,12 @@ def load(folder: Path) -> ZonosModel:
     )
 
 
-def _renamed(weights: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+def _renamed(
+    weights: Mapping[str, Tensor], config: LlamaConfig
+) -> dict[str, Tensor | Sequence[Part]]:
     """Their keys to ours; the two halves of the feed-forward layers change places."""
-    renamed: dict[str, list[Tensor]] = {}
+    renamed: dict[str, Tensor | Sequence[Part]] = {}
+    shape = (2 * config.inner, config.backbone.hidden)
     for key, tensor in weights.items():
         name = key.replace("backbone.norm_f.", "backbone.norm.")
         stem, found, rest = name.partition("backbone.layers.")
@@ -291,10 +294,11 @@ def _renamed(weights: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
             if theirs not in _LAYER_PARTS or kind not in ("weight", "bias"):
                 raise WeightError(f"model.safetensors has a key of no known layout: {key}")
             name = f"backbone.layers.{layer}.{_LAYER_PARTS[theirs]}.{kind}"
-            if theirs == "mlp.fc1" and tensor.dim() == 2:
-                renamed[name] = list(reversed(tensor.chunk(2)))
+            if theirs == "mlp.fc1" and tensor.shape == shape:
+                up, gate = tensor.chunk(2)
+                renamed[name] = [Part(name=key, tensor=one, n_rows=len(one)) for one in (gate, up)]
                 continue
-        renamed[name] = [tensor]
+        renamed[name] = tensor
     return renamed
 
 

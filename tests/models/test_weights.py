@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from models.errors import WeightError
-from models.weights import load_weights, read_manifest, read_tensors, verify_files
+from models.weights import Part, load_weights, read_manifest, read_tensors, verify_files
 
 
 class Net(nn.Module):
@@ -79,20 +79,61 @@ def test_every_missing_unexpected_and_misshapen_key_is_listed():
     assert "count is torch.float32, expected torch.int64" in message
 
 
+def in_parts(*parts: torch.Tensor) -> list[Part]:
+    """Of `first.weight`: three rows, then one."""
+    names, rows = ("theirs.wide", "theirs.narrow"), (3, 1)
+    return [
+        Part(name=name, tensor=part, n_rows=n)
+        for name, part, n in zip(names, parts, rows, strict=True)
+    ]
+
+
 def test_keys_are_named_as_the_file_has_them():
-    faulty = {**tensors(), "first.weight": [torch.zeros(3, 3), torch.zeros(2, 3)]}
+    faulty = {**tensors(), "first.weight": in_parts(torch.zeros(3, 3), torch.zeros(1, 2))}
     del faulty["second.bias"]
-    names = {"first.weight": "up with gate", "second.bias": "theirs.bias"}
-    message = failure(load_weights, Net(), faulty, source="lm.safetensors", names=names)
+    faulty["stray"] = torch.zeros(1)
+    names = {"first.weight": "never told", "second.bias": "theirs.bias"}
+    message = failure(
+        load_weights, Net(), faulty, source="lm.safetensors", names=names, prefix="net."
+    )
     assert "missing: theirs.bias" in message
-    assert "up with gate is (3, 3) and (2, 3), expected (4, 3)" in message
+    assert "unexpected: net.stray" in message
+    assert "theirs.narrow is (1, 2), expected (1, 3)" in message
+    assert "theirs.wide" not in message, "that one fits"
 
 
-@pytest.mark.parametrize("part", [torch.zeros(()), torch.zeros(2), torch.zeros(1, 2, 3)])
-def test_parts_of_another_kind_are_named(part):
-    faulty = {**tensors(), "first.weight": [torch.zeros(2, 3), part]}
+def test_parts_lie_one_after_another():
+    net = Net()
+    whole = tensors()
+    parts = in_parts(whole["first.weight"][:3], whole["first.weight"][3:].half())
+    load_weights(net, {**whole, "first.weight": parts}, source="lm.safetensors")
+    assert torch.equal(net.first.weight, whole["first.weight"])
+
+
+def test_parts_that_only_together_have_the_right_size_are_refused():
+    """Two rows of one and two of the other filled the four that are wanted, wrongly shared."""
+    faulty = {**tensors(), "first.weight": in_parts(torch.zeros(2, 3), torch.zeros(2, 3))}
     message = failure(load_weights, Net(), faulty, source="lm.safetensors")
-    assert f"first.weight is (2, 3) and {tuple(part.shape)}, expected (4, 3)" in message
+    assert "theirs.wide is (2, 3), expected (3, 3)" in message
+    assert "theirs.narrow is (2, 3), expected (1, 3)" in message
+
+
+@pytest.mark.parametrize(
+    "part",
+    [torch.zeros(()), torch.zeros(1), torch.zeros(1, 2, 3), torch.zeros(0, 3)],
+    ids=lambda part: str(tuple(part.shape)),
+)
+def test_parts_of_another_shape_are_named(part):
+    faulty = {**tensors(), "first.weight": in_parts(torch.zeros(3, 3), part)}
+    message = failure(load_weights, Net(), faulty, source="lm.safetensors")
+    assert f"theirs.narrow is {tuple(part.shape)}, expected (1, 3)" in message
+
+
+def test_parts_of_another_kind_of_number_are_named():
+    narrow = torch.zeros(1, 3, dtype=torch.int64)
+    faulty = {**tensors(), "first.weight": in_parts(torch.zeros(3, 3), narrow)}
+    message = failure(load_weights, Net(), faulty, source="lm.safetensors")
+    assert "theirs.narrow is torch.int64, expected torch.float32" in message
 
 
 def test_a_refused_file_leaves_the_module_as_it_was():

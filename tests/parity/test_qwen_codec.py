@@ -12,7 +12,8 @@ import torch
 
 from models.checkpoint import read_config, read_safetensors
 from models.codecs.causal import n_bytes
-from models.codecs.qwen import QwenCodec, QwenCodecConfig, load_qwen_codec, qwen_codec_config
+from models.codecs.qwen import QwenCodec, QwenCodecConfig, qwen_codec_config
+from models.codecs.qwen_weights import load_qwen_codec
 from tests.parity.oracle import ask
 from tests.parity.test_mimi import fresh_state, stream
 

@@ -121,7 +121,17 @@ def test_rotary_settings_in_the_older_spelling_mean_the_same(folder, model):
         ),
         (
             lambda t: t.update({"model.layers.1.self_attn.k_proj.weight": torch.ones(3, 64)}),
-            r"unfit: model\.layers\.1\.self_attn\.q_proj\.weight with .* and \(3, 64\) and",
+            r"unfit: model\.layers\.1\.self_attn\.k_proj\.weight is \(3, 64\), expected",
+        ),
+        (
+            # Each has rows of the other: together they are as many as there must be.
+            lambda t: t.update(
+                {
+                    "model.layers.1.self_attn.k_proj.weight": torch.ones(50, 64),
+                    "model.layers.1.self_attn.v_proj.weight": torch.ones(46, 64),
+                }
+            ),
+            r"unfit: .*k_proj\.weight is \(50, 64\), .*v_proj\.weight is \(46, 64\), expected",
         ),
     ],
 )

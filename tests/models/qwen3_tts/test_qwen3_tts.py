@@ -101,12 +101,45 @@ def test_weights_that_do_not_fit_are_named(folder, change, shown):
         load(folder)
 
 
-def test_codec_weights_that_do_not_fit_are_named(folder):
+LAYER = "decoder.pre_transformer.layers.1"
+BOOK = "decoder.quantizer.rvq_rest.vq.layers.2._codebook"
+
+
+@pytest.mark.parametrize(
+    ("key", "tensor", "shown"),
+    [
+        ("decoder.pre_conv.conv.weight", None, r"missing: decoder\.pre_conv\.conv\.weight"),
+        (f"{LAYER}.mlp.down_proj.weight", None, rf"missing: {LAYER}\.mlp\.down_proj\.weight"),
+        (f"{LAYER}.mlp.up_proj.weight", None, rf"lacks {LAYER}\.mlp\.up_proj\.weight"),
+        (f"{LAYER}.mlp.up_proj.bias", torch.ones(1), rf"unexpected: {LAYER}\.mlp\.up_proj\.bias"),
+        (f"{LAYER}.mlp.gate_proj.weight", torch.ones(1, 2), rf"{LAYER}\.mlp\.gate_proj\.weight is"),
+        (f"{LAYER}.input_layernorm.weight", torch.ones(3), rf"{LAYER}\.input_layernorm\.weight is"),
+        (f"{BOOK}.cluster_usage", None, rf"{BOOK} lacks embedding_sum or cluster_usage"),
+        ("decoder.stray", torch.ones(1), r"unexpected: decoder\.stray"),
+    ],
+)
+def test_codec_weights_that_do_not_fit_are_named_as_the_file_has_them(folder, key, tensor, shown):
     path = folder / "speech_tokenizer" / "model.safetensors"
     tensors = load_file(path)
-    tensors.pop("decoder.pre_conv.conv.weight")
+    if tensor is None:
+        tensors.pop(key)
+    else:
+        tensors[key] = tensor
     save_file(tensors, path)
-    with pytest.raises(WeightError, match=r"missing: pre_conv\.conv\.weight"):
+    with pytest.raises(WeightError, match=shown):
+        load(folder)
+
+
+def test_gate_and_up_of_two_sizes_are_refused(folder):
+    """Together they had as many rows as there must be."""
+    path = folder / "speech_tokenizer" / "model.safetensors"
+    tensors = load_file(path)
+    gate, up = (f"{LAYER}.mlp.{one}_proj.weight" for one in ("gate", "up"))
+    both = torch.cat([tensors[gate], tensors[up]])
+    cut = len(tensors[gate]) - 2
+    tensors[gate], tensors[up] = both[:cut].clone(), both[cut:].clone()
+    save_file(tensors, path)
+    with pytest.raises(WeightError, match=rf"{gate} is .*{up} is"):
         load(folder)
 
 

@@ -114,11 +114,11 @@ def test_what_is_absent_or_contradicts_is_named(folder, file, change, shown):
 @pytest.mark.parametrize(
     ("file", "key", "shown"),
     [
-        ("model.safetensors", "speaker_encoder.fc.bias", r"missing: fc\.bias"),
+        ("model.safetensors", "speaker_encoder.fc.bias", r"missing: speaker_encoder\.fc\.bias"),
         (
             "speech_tokenizer/model.safetensors",
             "encoder.downsample.conv.weight",
-            r"missing: downsample\.conv\.weight",
+            r"missing: encoder\.downsample\.conv\.weight",
         ),
     ],
 )

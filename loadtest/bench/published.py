@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from loadtest.bench.published_chatterbox import make_chatterbox
 from loadtest.bench.published_cosyvoice import make_cosyvoice2
 from loadtest.bench.published_espnet import make_bagpiper, make_opuslm
 from loadtest.bench.random_weights import draw, random_model, save_tokenizer
@@ -33,6 +34,7 @@ LAYERS: Final = {
     "opuslm": (2, 32),
     "bagpiper": (2, 36),
     "cosyvoice2": (8, 24),
+    "chatterbox": (8, 30),
 }
 """Layers here, and in the published checkpoint."""
 ROPE: Final = {**LLAMA_3B["rope_scaling"], "rope_theta": LLAMA_3B["rope_theta"]}
@@ -251,6 +253,7 @@ MAKERS: Final[dict[str, Callable[[Path, int], None]]] = {
     "opuslm": make_opuslm,
     "bagpiper": make_bagpiper,
     "cosyvoice2": make_cosyvoice2,
+    "chatterbox": make_chatterbox,
 }
 
 

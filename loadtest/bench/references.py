@@ -134,11 +134,56 @@ def cosyvoice2(folder: Path) -> Taken:
     return model.model, generate
 
 
+def chatterbox(folder: Path) -> Taken:
+    """The Llama alone, with the table and the head of speech tokens; two rows, as guidance has."""
+    from safetensors.torch import load_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    held = load_file(folder / "t3_cfg.safetensors")
+    weights = {
+        key.replace("tfmr.", "model."): one for key, one in held.items() if key.startswith("tfmr.")
+    }
+    table, head = held["speech_emb.weight"], held["speech_head.weight"]
+    n_layers = sum(key.endswith("q_proj.weight") for key in weights)
+    config = LlamaConfig(
+        vocab_size=len(head),
+        hidden_size=head.shape[1],
+        intermediate_size=len(weights["model.layers.0.mlp.up_proj.weight"]),
+        num_hidden_layers=n_layers,
+        num_attention_heads=16,
+        num_key_value_heads=16,
+        head_dim=64,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+    )
+    model: Any = LlamaForCausalLM(config)
+    model.eval().load_state_dict(
+        {**weights, "model.embed_tokens.weight": table, "lm_head.weight": head}
+    )
+    ids = torch.tensor([PROMPT, PROMPT])
+
+    def generate(n_steps: int) -> object:
+        return model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            temperature=0.8,
+            min_p=0.05,
+            repetition_penalty=1.2,
+            min_new_tokens=n_steps,
+            max_new_tokens=n_steps,
+            pad_token_id=0,
+        )
+
+    return model.model, generate
+
+
 REFERENCES: Final[dict[str, Callable[[Path], Taken]]] = {
     "orpheus": orpheus,
     "csm": csm,
     "qwen3-tts": qwen3_tts,
     "cosyvoice2": cosyvoice2,
+    "chatterbox": chatterbox,
 }
 
 

@@ -238,6 +238,13 @@ class SpellingCodec(nn.Module):
     def seed(self, voice: Voice) -> dict[str, Tensor]:
         return {}
 
-    def decode(self, frames, n_valid, state, is_first, is_last) -> Decoded:
+    def decode(
+        self,
+        frames: Tensor,
+        n_valid: Tensor,
+        state: dict[str, Tensor],
+        is_first: Tensor,
+        is_last: Tensor,
+    ) -> Decoded:
         pcm = frames[:, :, 0].float().repeat_interleave(SAMPLES_PER_FRAME, dim=1)
         return Decoded(pcm=pcm, n_samples=n_valid * SAMPLES_PER_FRAME, state={})

@@ -87,10 +87,13 @@ SOUND_TAGS: Final = (
 )
 """Sounds that the published checkpoint was tuned on; it has them in square brackets."""
 
+AUTO: Final = "auto"
+"""The model is told no language: it takes that of the text."""
+
 FACTS: Final = FamilyFacts(
     tasks=("speak",),
     voices=(),
-    languages=("zh", "en", "ja", "ko"),
+    languages=(AUTO, "zh", "en", "ja", "ko"),
     options=(TEMPERATURE, TOP_P, TOP_K, REFERENCE_AUDIO, REFERENCE_TEXT, INSTRUCTIONS),
     weights_licence="Apache-2.0",
     weights_source="FunAudioLLM/CosyVoice2-0.5B",

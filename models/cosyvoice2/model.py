@@ -31,7 +31,7 @@ from models.cosyvoice2.config import (
 )
 from models.cosyvoice2.phases import Line
 from models.cosyvoice2.vocoder import FLOW_FILE, HIFT_FILE
-from models.cosyvoice2.voice import Listener, Prompt, Voice, Voices, read_voices
+from models.cosyvoice2.voice import Listener, Prompt, Voices, read_voices
 from models.errors import PlanError, WeightError
 from models.hugging_face import load_decoder, make_decoder, read_tokenizer
 from models.mapped import fill
@@ -121,18 +121,15 @@ class CosyVoiceModel(ModelModule):
         options = check_options(self.spec, request.options)
         reference = read_reference(request, options, self.config.vocoder.mel.rate_hz)
         words = reference_words(options, reference)
+        name = check_voice(self.spec, request.voice)
         if reference is not None:
             voice = self.voices.of_recording(reference)
+        elif name is not None:
+            voice = self.voices.called(name)
         else:
-            voice = self._named_voice(request)
-        return prompt.plan(request, self.spec, self.config, self.tokenizer, voice, words)
-
-    def _named_voice(self, request: PlanRequest) -> Voice:
-        name = check_voice(self.spec, request.voice)
-        if name is None:
             message = f"this checkpoint speaks with your voices only: give {REFERENCE_AUDIO.name}"
             raise PlanError("missing_audio", message, REFERENCE_AUDIO.name)
-        return self.voices.called(name)
+        return prompt.plan(request, self.spec, self.config, self.tokenizer, voice, words)
 
     def extend(self, plan: PromptPlan, text: str, *, is_final: bool) -> Tensor:
         """Ids of more text."""

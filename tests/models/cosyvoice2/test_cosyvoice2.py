@@ -233,6 +233,7 @@ def test_a_missing_file_is_named(folder, file):
         (PlanRequest(text="hi"), "missing_audio"),
         (PlanRequest(text="hi", options={"reference_text": "so"}), "invalid_reference"),
         (PlanRequest(text="hi", voice="tara"), "unknown_voice"),
+        (replace(request(), voice="tara"), "unknown_voice"),
         (request(" "), "empty_text"),
         (replace(request(), language="klingon"), "unsupported_language"),
         (request("x" * 1400), "prompt_too_long"),

@@ -112,6 +112,7 @@ class DeviceSide:
                 graphs=self._graphs,
                 is_overlapped=is_overlapped,
                 codec_device=codec_device,
+                most_prompt_rows=config.prefill_rows_per_step,
             )
         self.codec = CodecRunner(
             self._models[-1],

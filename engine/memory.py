@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from engine.attention.depth import DepthKV
-from engine.attention.flashinfer import working_bytes
+from engine.attention.flashinfer import static_prompt_rows, working_bytes
 from engine.attention.kernels import wants_flashinfer
 from engine.config import EngineConfig
 from engine.errors import MemoryShortError
@@ -244,8 +244,11 @@ def _attention_bytes(
     if not wants_flashinfer(config.attention, spec.backbone, device, dtype):
         return 0, 0
     is_recorded = _graph_bytes(config, device) > 0
-    sizes = static_batches(spec, config.max_streams) if is_recorded else ()
-    return working_bytes(spec.backbone, config.page_size, sizes)
+    if not is_recorded:
+        return working_bytes(spec.backbone, config.page_size, (), 0)
+    sizes = static_batches(spec, config.max_streams)
+    n_prompt_sizes = len(static_prompt_rows(spec.backbone, config.prefill_rows_per_step))
+    return working_bytes(spec.backbone, config.page_size, sizes, n_prompt_sizes)
 
 
 def budget(config: EngineConfig, device: torch.device) -> int:

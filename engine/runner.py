@@ -24,6 +24,7 @@ from engine.graphs import Graphs
 from engine.row_step import RowInputs, RowKind, RowStep
 from engine.sampler import Sampler
 from engine.slot_state import SlotState
+from engine.static_prompts import StaticPrompts
 from engine.static_rows import StaticRows
 from models.base import PromptPlan, SpeechModel
 
@@ -50,6 +51,7 @@ class Runner:
         graphs: runs the steps by bucket; None: as they stand, in the size of the batch.
         is_overlapped: see `engine.row_step.RowStep`.
         codec_device: where the detokenizer is; None: on `device`.
+        most_prompt_rows: of a pass over prompts, by bucket.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Runner:
         graphs: Graphs | None = None,
         is_overlapped: bool = False,
         codec_device: torch.device | None = None,
+        most_prompt_rows: int = 0,
     ) -> None:
         spec = model.spec
         self._model = model
@@ -78,7 +81,9 @@ class Runner:
             model, self.slots, self._sampler, depth, device, is_overlapped=is_overlapped
         )
         self._static: StaticRows | None = None
+        self._prompts: StaticPrompts | None = None
         if graphs is not None:
+            self._prompts = StaticPrompts(model, attention, graphs, most_prompt_rows, device)
             self._static = StaticRows(
                 spec, self._step, self.slots, self._sampler, attention, graphs, n_slots, device
             )
@@ -120,6 +125,15 @@ class Runner:
 
     def prefill(self, batch: PrefillBatch) -> Tensor | None:
         """Run prompt pieces; the row results of the streams that got their first row, if any."""
+        hidden = None if self._prompts is None else self._prompts.run(batch)
+        if hidden is None:
+            hidden = self._prefill(batch)
+        if batch.finished is None:
+            return None
+        return self._draw(hidden[self._upload(batch.ends)], batch.finished)
+
+    def _prefill(self, batch: PrefillBatch) -> Tensor:
+        """Hidden states (N, H) of prompt pieces, run as they stand."""
         model = self._model
         ids, positions, phases = (
             self._upload(self._filled(rows)) for rows in (batch.ids, batch.positions, batch.phases)
@@ -129,11 +143,7 @@ class Runner:
             mask = self._upload(self._filled(batch.embed_mask)).unsqueeze(1)
             embeds = torch.nn.functional.pad(batch.embeds, (0, 0, 0, len(x) - len(batch.ids)))
             x = torch.where(mask, self._send(embeds).to(x.dtype), x)
-        attention = self._attention.plan_prefill(batch.pieces)
-        hidden = model.backbone(x, positions, attention)
-        if batch.finished is None:
-            return None
-        return self._draw(hidden[self._upload(batch.ends)], batch.finished)
+        return model.backbone(x, positions, self._attention.plan_prefill(batch.pieces))
 
     def decode(self, batch: DecodeBatch) -> Tensor:
         """Run one row of every sequence of the batch; row results `(B, 6)`."""
@@ -155,8 +165,9 @@ class Runner:
 
     def capture(self) -> None:
         """Record the steps that will be replayed; at start, while no stream is there."""
-        if self._static is not None:
+        if self._static is not None and self._prompts is not None:
             self._static.capture()
+            self._prompts.capture()
 
     def _draw(self, hidden: Tensor, rows: RowBatch) -> Tensor:
         """Draw a row of ids from `hidden` (B + G, H) and advance the B streams."""
@@ -177,7 +188,7 @@ class Runner:
     def _filled(self, rows: HostRows) -> HostRows:
         """Prompt rows (N, ...), filled up with zeros to a bucket where steps are recorded.
 
-        Prompts are not replayed, but kernels that are chosen by size are chosen once.
+        These are not replayed, but kernels that are chosen by size are chosen once.
         """
         if self._static is None:
             return rows

@@ -20,7 +20,9 @@ or `torch.compile` with static shapes); its promises:
 - Plans of different keys share the workspace: run a step before the next is planned on another
   stream. A plan may wait until the device has taken the buffers of the plan before it with the
   same key; it never waits for what the device computes.
-- Prefill is not captured: its pieces differ in number and length from step to step.
+- Prefill is captured by `static_prompt_rows`, where a backend has any: `plan_static_prefill` fills
+  a pass up to one of these with padding, however many pieces it has and however long they are. A
+  pass of more pieces than its buffers hold is planned as any other.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Piece:
 
 
 class StaticAttention(Attention, Protocol):
-    """A planned decode step whose shapes and buffers depend on `key` alone."""
+    """A planned step whose shapes and buffers depend on `key` alone."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -68,6 +70,10 @@ class AttentionBackend(Protocol):
     @property
     def static_widths(self) -> tuple[int, ...]:
         """Widths in KV rows that `plan_static` rounds up to, ascending; the last holds any step."""
+        ...
+
+    def static_prompt_rows(self, n_most: int) -> tuple[int, ...]:
+        """Rows of prompt passes that can be captured, ascending, for passes of up to `n_most`."""
         ...
 
     def bind(self, sequence: int, pages: Sequence[int]) -> None:
@@ -93,5 +99,12 @@ class AttentionBackend(Protocol):
         """Plan prompt pieces that lie one after another in the batch.
 
         Rows of the batch after those of the last piece are padding.
+        """
+        ...
+
+    def plan_static_prefill(self, pieces: Sequence[Piece], n_rows: int) -> StaticAttention | None:
+        """Plan the same in the fixed buffers of `n_rows`, one of `static_prompt_rows`.
+
+        None: there are more pieces than these hold.
         """
         ...

@@ -15,15 +15,23 @@ Source: FlashInfer 0.7.4, `flashinfer.decode`, `flashinfer.prefill`, `flashinfer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.attention.base import Indices, Piece
+from engine.attention.base import PADDING, Indices, Piece
+from engine.attention.flashinfer_step import (
+    LAYOUT,
+    FlashInferStep,
+    Ints,
+    Laid,
+    Pages,
+    Planner,
+    Rows,
+    Static,
+)
 from engine.kv_pages import DUMMY_PAGE
 from models.spec import BackboneSpec
 
@@ -32,10 +40,13 @@ WORKSPACE_BYTES: Final = 128 * 1024 * 1024
 SCHEDULE_BYTES: Final = 8 * 1024 * 1024
 """Of each wrapper, on the device and again pinned on the host. Source: FlashInfer 0.7.4,
 `_int_workspace_buffer`."""
-LAYOUT: Final = "NHD"
+MOST_PIECES: Final = 16
+"""Of a prompt pass that is captured, padding included. A kernel under capture keeps room in the
+workspace for a tile of each."""
+LEAST_PROMPT_ROWS: Final = 16
+"""Of a prompt pass that is captured."""
 KERNEL: Final = "fa2"
 """The one generation of kernels that every card from SM75 on has; others would be built beside."""
-Ints = npt.NDArray[np.int32]
 
 
 class FlashInferAttention:
@@ -75,12 +86,13 @@ class FlashInferAttention:
         # The last row is that of padding, which is sequence -1.
         self._tables = np.full((n_sequences + 1, self._max_pages), DUMMY_PAGE, dtype=np.int32)
         self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
-        self._decode = _Planner(self._decode_wrapper(None), device)
-        self._prefill = _Planner(
+        self._decode = Planner(self._decode_wrapper(None), device)
+        self._prefill = Planner(
             kernels.BatchPrefillWithPagedKVCacheWrapper(self._workspace, LAYOUT, backend=KERNEL),
             device,
         )
-        self._static: dict[int, _Static] = {}
+        self._static: dict[int, Static] = {}
+        self._static_prompts: dict[int, Static] = {}
 
     @property
     def static_widths(self) -> tuple[int, ...]:
@@ -120,20 +132,63 @@ class FlashInferAttention:
 
     def plan_prefill(self, pieces: Sequence[Piece]) -> FlashInferStep:
         """Plan prompt pieces that lie one after another in the batch."""
+        laid = self._laid_out(pieces)
+        rows = self._upload(laid.pages, laid.of, laid.positions)
+        self._plan_pieces(self._prefill, laid, rows.indices)
+        return self._step(self._prefill.wrapper, rows, len(laid.of))
+
+    def static_prompt_rows(self, n_most: int) -> tuple[int, ...]:
+        """See `static_prompt_rows`."""
+        return static_prompt_rows(self._spec, n_most)
+
+    def plan_static_prefill(self, pieces: Sequence[Piece], n_rows: int) -> FlashInferStep | None:
+        """Plan the same in the buffers of so many rows: what is free is a piece of padding.
+
+        The kernel wants the same number of pieces and of rows each time, and takes pieces without
+        rows: those come last.
+        """
+        n_free = n_rows - sum(piece.n_rows for piece in pieces)
+        n_empty = MOST_PIECES - len(pieces) - (n_free > 0)
+        if n_empty < 0:
+            return None
+        if n_rows not in self._static_prompts:
+            self._static_prompts[n_rows] = self._make_static_prompts(n_rows)
+        static, first_row = self._static_prompts[n_rows], n_rows - n_free
+        padding = [(n_free, 0)] * (n_free > 0) + [(0, 1)] * n_empty
+        filled = [
+            *pieces,
+            *(
+                Piece(sequence=PADDING, first_row=first_row, n_rows=n, n_before=before)
+                for n, before in padding
+            ),
+        ]
+        laid, rows = self._laid_out(filled), static.step.rows
+        rows.batch_indices.copy_(self._to_device(laid.of))
+        rows.positions.copy_(self._to_device(laid.positions))
+        self._plan_pieces(static.planner, laid, self._to_device(laid.pages.indices))
+        return static.step
+
+    def _laid_out(self, pieces: Sequence[Piece]) -> Laid:
         sequences = np.array([piece.sequence for piece in pieces])
         n_rows = np.array([piece.n_rows for piece in pieces])
         n_after = np.array([piece.n_before for piece in pieces]) + n_rows
-        pages = self._pages_of(sequences, n_after)
         starts = _indptr(n_rows)
         # Position of a row: its place in the batch, moved to where its piece begins.
-        places = np.arange(starts[-1]) + np.repeat(n_after - starts[1:], n_rows)
-        rows = self._upload(pages, np.repeat(np.arange(len(pieces)), n_rows), places)
-        with self._prefill as wrapper:
+        positions = np.arange(starts[-1]) + np.repeat(n_after - starts[1:], n_rows)
+        return Laid(
+            pages=self._pages_of(sequences, n_after),
+            starts=starts,
+            of=np.repeat(np.arange(len(pieces)), n_rows).astype(np.int32),
+            positions=positions.astype(np.int32),
+        )
+
+    def _plan_pieces(self, planner: Planner, laid: Laid, indices: Tensor) -> None:
+        with planner as wrapper:
             wrapper.plan(
-                self._host(starts),
-                self._host(pages.indptr),
-                rows.indices,
-                self._host(pages.last_page_len),
+                self._host(laid.starts),
+                self._host(laid.pages.indptr),
+                indices,
+                self._host(laid.pages.last_page_len),
                 self._spec.n_query_heads,
                 self._spec.n_kv_heads,
                 self._spec.head_dim,
@@ -142,9 +197,8 @@ class FlashInferAttention:
                 q_data_type=self._pool.dtype,
                 kv_data_type=self._pool.dtype,
             )
-        return self._step(self._prefill.wrapper, rows, int(starts[-1]))
 
-    def _plan_rows(self, planner: _Planner, pages: _Pages, indices: Tensor) -> None:
+    def _plan_rows(self, planner: Planner, pages: Pages, indices: Tensor) -> None:
         with planner as wrapper:
             wrapper.plan(
                 self._host(pages.indptr),
@@ -158,9 +212,32 @@ class FlashInferAttention:
                 kv_data_type=self._pool.dtype,
             )
 
-    def _make_static(self, n_rows: int) -> _Static:
+    def _make_static_prompts(self, n_rows: int) -> Static:
+        """Buffers and wrapper of prompt passes of so many rows."""
+        rows = Rows(
+            batch_indices=self._zeros(n_rows),
+            positions=self._zeros(n_rows),
+            indices=self._zeros(MOST_PIECES * self._max_pages),
+            indptr=self._zeros(MOST_PIECES + 1),
+            last_page_len=self._zeros(MOST_PIECES),
+        )
+        wrapper = self._kernels.BatchPrefillWithPagedKVCacheWrapper(
+            self._workspace,
+            LAYOUT,
+            use_cuda_graph=True,
+            qo_indptr_buf=self._zeros(MOST_PIECES + 1),
+            paged_kv_indptr_buf=rows.indptr,
+            paged_kv_indices_buf=rows.indices,
+            paged_kv_last_page_len_buf=rows.last_page_len,
+            backend=KERNEL,
+            max_total_num_rows=n_rows,
+        )
+        step = self._step(wrapper, rows, n_rows)
+        return Static(planner=Planner(wrapper, self._device), step=step)
+
+    def _make_static(self, n_rows: int) -> Static:
         """Buffers and wrapper of a batch size; indices have room for the longest sequences."""
-        rows = _Rows(
+        rows = Rows(
             batch_indices=torch.arange(n_rows, dtype=torch.int32, device=self._device),
             positions=self._zeros(n_rows),
             indices=self._zeros(n_rows * self._max_pages),
@@ -169,9 +246,9 @@ class FlashInferAttention:
         )
         wrapper = self._decode_wrapper(rows)
         step = self._step(wrapper, rows, n_rows)
-        return _Static(planner=_Planner(wrapper, self._device), step=step)
+        return Static(planner=Planner(wrapper, self._device), step=step)
 
-    def _decode_wrapper(self, fixed: _Rows | None) -> Any:  # noqa: ANN401  an untyped library
+    def _decode_wrapper(self, fixed: Rows | None) -> Any:  # noqa: ANN401  an untyped library
         return self._kernels.BatchDecodeWithPagedKVCacheWrapper(
             self._workspace,
             LAYOUT,
@@ -183,7 +260,7 @@ class FlashInferAttention:
             backend=KERNEL,
         )
 
-    def _step(self, wrapper: Any, rows: _Rows, n_rows: int) -> FlashInferStep:  # noqa: ANN401
+    def _step(self, wrapper: Any, rows: Rows, n_rows: int) -> FlashInferStep:  # noqa: ANN401
         return FlashInferStep(
             key=(n_rows, self.static_widths[0]),
             pool=self._pool,
@@ -193,21 +270,23 @@ class FlashInferAttention:
             n_rows=n_rows,
         )
 
-    def _pages_of(self, sequences: Indices, n_after: Indices) -> _Pages:
+    def _pages_of(self, sequences: Indices, n_after: Indices) -> Pages:
         """Pages of the first `n_after` (N,) rows of each sequence."""
         n_pages = -(-n_after // self._page_size)
         table = self._tables[sequences, : n_pages.max()]
-        return _Pages(
+        return Pages(
             indptr=_indptr(n_pages),
             indices=table[np.arange(table.shape[1]) < n_pages[:, None]],
             last_page_len=((n_after - 1) % self._page_size + 1).astype(np.int32),
         )
 
-    def _upload(self, pages: _Pages, batch_indices: Indices, positions: Indices) -> _Rows:
+    def _upload(
+        self, pages: Pages, batch_indices: Indices | Ints, positions: Indices | Ints
+    ) -> Rows:
         """All index arrays of a step that is not captured, in one transfer."""
         parts = (batch_indices, positions, pages.indices, pages.indptr, pages.last_page_len)
         joined = self._to_device(np.concatenate(parts, dtype=np.int32))
-        return _Rows(*torch.split(joined, [len(part) for part in parts]))
+        return Rows(*torch.split(joined, [len(part) for part in parts]))
 
     def _to_device(self, ints: Ints) -> Tensor:
         return self._host(ints).to(self._device, non_blocking=True)
@@ -221,108 +300,30 @@ class FlashInferAttention:
         return torch.zeros(n, dtype=torch.int32, device=self._device)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlashInferStep:
-    """A planned step of `n_rows` rows: store, then run the wrapper that was planned for it."""
-
-    key: tuple[int, int]
-    pool: Tensor
-    kernels: Any
-    wrapper: Any
-    rows: _Rows
-    n_rows: int
-
-    def __call__(self, layer_idx: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Store the rows and attend; rows of the batch after those planned come back as zeros."""
-        layer, rows, n_rows = self.pool[layer_idx], self.rows, self.n_rows
-        self.kernels.append_paged_kv_cache(
-            k[:n_rows].to(layer.dtype),
-            v[:n_rows].to(layer.dtype),
-            rows.batch_indices,
-            rows.positions,
-            layer,
-            rows.indices,
-            rows.indptr,
-            rows.last_page_len,
-            LAYOUT,
-        )
-        context: Tensor = self.wrapper.run(q[:n_rows].to(layer.dtype), layer).to(q.dtype)
-        if n_rows == len(q):
-            return context
-        return torch.cat([context, torch.zeros_like(q[n_rows:])])
+def static_prompt_rows(spec: BackboneSpec, n_most: int) -> tuple[int, ...]:
+    """Powers of two, up to the first that holds `n_most`, or as many as there are positions."""
+    sizes = [LEAST_PROMPT_ROWS]
+    while sizes[-1] < n_most:
+        sizes.append(2 * sizes[-1])
+    return tuple(size for size in sizes if size <= spec.max_positions)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Index arrays of a step on the device, int32: N rows of B sequences with P pages.
-
-    `batch_indices` (N,) and `positions` (N,) of the new rows; `indices` (P,), `indptr` (B + 1,) and
-    `last_page_len` (B,) of the pages once those rows are there.
-    """
-
-    batch_indices: Tensor
-    positions: Tensor
-    indices: Tensor
-    indptr: Tensor
-    last_page_len: Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pages:
-    """Pages of a batch on the host, as in `_Rows`."""
-
-    indptr: Ints
-    indices: Ints
-    last_page_len: Ints
-
-
-@dataclass(slots=True)
-class _Planner:
-    """A wrapper that is planned again and again.
-
-    A plan is written into pinned memory of the wrapper and copied from there, so that the next may
-    not begin before that copy is through. It is when the step that it served has begun, which was
-    planned a step ago: no wait in practice.
-    """
-
-    wrapper: Any
-    device: torch.device
-    copied: torch.cuda.Event | None = field(init=False, default=None)
-
-    def __enter__(self) -> Any:  # noqa: ANN401  an untyped library
-        if self.copied is not None:
-            self.copied.synchronize()
-        return self.wrapper
-
-    def __exit__(self, *exc: object) -> None:
-        if self.device.type == "cuda":
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's
-            # Not of the current device, which need not be this one.
-            event.record(torch.cuda.current_stream(self.device))
-            self.copied = event
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Static:
-    """What a batch size keeps for good: its planner, and the step that is captured."""
-
-    planner: _Planner
-    step: FlashInferStep
-
-
-def working_bytes(spec: BackboneSpec, page_size: int, sizes: Sequence[int]) -> tuple[int, int]:
+def working_bytes(
+    spec: BackboneSpec, page_size: int, sizes: Sequence[int], n_prompt_sizes: int
+) -> tuple[int, int]:
     """What kernels work with, beside the pool: bytes on the device, and pinned on the host.
 
     Args:
         spec: shape of the backbone.
         page_size: KV rows in a page.
         sizes: rows of the batches that are planned in fixed buffers.
+        n_prompt_sizes: of prompt passes that are.
     """
-    n_wrappers = 2 + len(sizes)
+    n_wrappers = 2 + len(sizes) + n_prompt_sizes
     max_pages = -(-spec.max_positions // page_size)
-    n_numbers = sum(n_rows * (max_pages + 4) + 1 for n_rows in sizes)
+    n_sequences = sum(sizes) + n_prompt_sizes * MOST_PIECES
     schedules = n_wrappers * SCHEDULE_BYTES
-    return WORKSPACE_BYTES + schedules + 4 * n_numbers, schedules
+    return WORKSPACE_BYTES + schedules + 4 * n_sequences * (max_pages + 4), schedules
 
 
 def _indptr(counts: Indices) -> Ints:

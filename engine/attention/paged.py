@@ -64,6 +64,10 @@ class PagedAttention:
         """See `AttentionBackend`."""
         return self._widths
 
+    def static_prompt_rows(self, n_most: int) -> tuple[int, ...]:
+        """None: pieces are attended to one after another, each in its own size."""
+        return ()
+
     def bind(self, sequence: int, pages: Sequence[int]) -> None:
         """Let a sequence use these pages, in order of rows."""
         assert len(pages) <= self._tables.shape[1], "more pages than the model has positions"
@@ -113,6 +117,9 @@ class PagedAttention:
             write_rows=torch.cat([piece.write_rows for piece in planned]),
             is_grouped=self._spec.n_query_heads != self._spec.n_kv_heads,
         )
+
+    def plan_static_prefill(self, pieces: Sequence[Piece], n_rows: int) -> None:
+        """Nothing: see `static_prompt_rows`."""
 
     def _plan_piece(self, piece: Piece) -> PlannedPiece:
         n_after = piece.n_before + piece.n_rows

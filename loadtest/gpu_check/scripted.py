@@ -43,6 +43,10 @@ Planned = Callable[[Tensor, Indices, Indices], Tensor]
 """Runs one row of each sequence: rows, sequences, and how many rows each has; hidden states."""
 
 
+PromptPass = Callable[[Tensor, Tensor, Sequence[Piece]], Tensor]
+"""Runs prompt pieces: rows, positions, and where the pieces lie; hidden states."""
+
+
 def run_script(
     decoder: Decoder, attention: AttentionBackend, how: How, graphs: Graphs | None = None
 ) -> Tensor:
@@ -54,23 +58,26 @@ def run_script(
         how: decode steps are run.
         graphs: that record them, for `graph`.
     """
-    script = _Script(decoder, attention)
-    step = _Replayed(decoder, attention, graphs) if graphs is not None else None
+    steps: Planned = _Planned(decoder, attention, how)
+    prompts: PromptPass = _plain_prompts(decoder, attention)
+    if how != "plain" and attention.static_prompt_rows(MOST_ROWS):
+        prompts = _StaticPrompts(decoder, attention, graphs)
+    if graphs is not None:
+        steps = _Replayed(decoder, attention, graphs)
+    script = _Script(decoder, attention, prompts)
     parts = [script.prompts(rows) for rows in PROMPTS]
     for idx, sequences in enumerate(STEPS):
         if idx in MOVES_AT:
             parts.append(script.move(MOVED, 1 + MOVES_AT.index(idx)))
-        if step is not None and how == "graph":
-            run: Planned = step
-        else:
-            run = script.planned(how)
-        parts.append(script.decode(sequences, run))
+        parts.append(script.decode(sequences, steps))
     return torch.cat(parts)
 
 
 class _Script:
-    def __init__(self, decoder: Decoder, attention: AttentionBackend) -> None:
-        self._decoder = decoder
+    def __init__(
+        self, decoder: Decoder, attention: AttentionBackend, run_prompts: PromptPass
+    ) -> None:
+        self._run_prompts = run_prompts
         self._attention = attention
         weight = next(decoder.parameters())
         self._device = weight.device
@@ -97,9 +104,7 @@ class _Script:
             first_row += n
             self._n_run[sequence] += n
         at = torch.cat(positions).to(self._device)
-        plan = self._attention.plan_prefill(pieces)
-        hidden: Tensor = self._decoder(torch.cat(parts), at, plan)
-        return hidden
+        return self._run_prompts(torch.cat(parts), at, pieces)
 
     def move(self, sequence: int, n_moved: int) -> Tensor:
         """Give a sequence other pages, and run there what it has run."""
@@ -116,19 +121,73 @@ class _Script:
         self._n_run[of] += 1
         return run(self._rows[torch.from_numpy(of), torch.from_numpy(n_before)], of, n_before)
 
-    def planned(self, how: How) -> Planned:
-        """Steps that are not replayed."""
-        plan = self._attention.plan_decode if how == "plain" else self._attention.plan_static
 
-        def run(rows: Tensor, sequences: Indices, n_before: Indices) -> Tensor:
-            n_rows = len(rows)
-            if how == "static":
-                sequences, n_before, rows = _padded(sequences, n_before, rows)
-            positions = torch.from_numpy(n_before).to(self._device)
-            out: Tensor = self._decoder(rows, positions, plan(sequences, n_before))
-            return out[:n_rows]
+def _plain_prompts(decoder: Decoder, attention: AttentionBackend) -> PromptPass:
+    """Prompt passes planned for themselves."""
 
-        return run
+    def run(rows: Tensor, positions: Tensor, pieces: Sequence[Piece]) -> Tensor:
+        hidden: Tensor = decoder(rows, positions, attention.plan_prefill(pieces))
+        return hidden
+
+    return run
+
+
+class _Planned:
+    """Steps planned for themselves, or in the buffers of their bucket; not replayed."""
+
+    def __init__(self, decoder: Decoder, attention: AttentionBackend, how: How) -> None:
+        self._decoder = decoder
+        self._plan = attention.plan_decode if how == "plain" else attention.plan_static
+        self._is_padded = how != "plain"
+
+    def __call__(self, rows: Tensor, sequences: Indices, n_before: Indices) -> Tensor:
+        """Run one row of each."""
+        n_rows = len(rows)
+        if self._is_padded:
+            sequences, n_before, rows = _padded(sequences, n_before, rows)
+        positions = torch.from_numpy(n_before).to(rows.device)
+        out: Tensor = self._decoder(rows, positions, self._plan(sequences, n_before))
+        return out[:n_rows]
+
+
+class _StaticPrompts:
+    """Prompt passes filled up to a size, recorded and replayed where there are `graphs`."""
+
+    def __init__(
+        self, decoder: Decoder, attention: AttentionBackend, graphs: Graphs | None
+    ) -> None:
+        self._decoder = decoder
+        self._attention = attention
+        self._graphs = graphs
+        self._sizes = attention.static_prompt_rows(MOST_ROWS)
+        self._buffers = {size: _buffers_of(decoder, size) for size in self._sizes}
+        for size in self._sizes if graphs is not None else ():
+            self._record(size)
+
+    def _record(self, size: int) -> None:
+        assert self._graphs is not None, "asked of those who record"
+        plan, buffers = self._attention.plan_static_prefill((), size), self._buffers[size]
+        assert plan is not None, "padding alone fits"
+
+        def call() -> Outputs:
+            buffers.hidden.copy_(self._decoder(buffers.rows, buffers.positions, plan))
+            return ()
+
+        self._graphs.record(("prompt", size), call, {"plan": plan, "rows": buffers.rows})
+
+    def __call__(self, rows: Tensor, positions: Tensor, pieces: Sequence[Piece]) -> Tensor:
+        """Run or replay the size that holds these rows."""
+        size = bucket_of(len(rows), self._sizes)
+        plan, buffers = self._attention.plan_static_prefill(pieces, size), self._buffers[size]
+        assert plan is not None, "few pieces"
+        buffers.rows[: len(rows)] = rows
+        buffers.positions.zero_()
+        buffers.positions[: len(rows)] = positions
+        if self._graphs is None:
+            buffers.hidden.copy_(self._decoder(buffers.rows, buffers.positions, plan))
+        else:
+            self._graphs.run(("prompt", size), {"plan": plan, "rows": buffers.rows})
+        return buffers.hidden[: len(rows)].clone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +197,13 @@ class _Buffers:
     hidden: Tensor
 
 
+def _buffers_of(decoder: Decoder, size: int) -> _Buffers:
+    weight = decoder.norm.weight
+    rows = weight.new_zeros((size, weight.shape[0]))
+    at = torch.zeros(size, dtype=torch.int64, device=weight.device)
+    return _Buffers(rows, at, torch.zeros_like(rows))
+
+
 class _Replayed:
     """Steps by bucket, recorded on padding and replayed."""
 
@@ -145,17 +211,11 @@ class _Replayed:
         self._decoder = decoder
         self._attention = attention
         self._graphs = graphs
-        self._buffers = {size: self._made(size) for size in SIZES}
+        self._buffers = {size: _buffers_of(decoder, size) for size in SIZES}
         for size in SIZES:
             for width in attention.static_widths:
                 padding = np.full(size, PADDING), np.full(size, width - 1)
                 self._record(size, padding)
-
-    def _made(self, size: int) -> _Buffers:
-        weight = self._decoder.norm.weight
-        rows = weight.new_zeros((size, weight.shape[0]))
-        at = torch.zeros(size, dtype=torch.int64, device=weight.device)
-        return _Buffers(rows, at, torch.zeros_like(rows))
 
     def _record(self, size: int, padding: tuple[Indices, Indices]) -> None:
         plan, buffers = self._attention.plan_static(*padding), self._buffers[size]

@@ -115,6 +115,21 @@ class _Wrapper:
         expect(workspace.numel() >= LEAST_WORKSPACE, "the workspace is too small")
         expect(workspace.data_ptr() % 16 == 0, "the workspace must be aligned to 16 bytes")
         self._plan: _Plan | None = None
+        self._fixed: captured.Fixed | None = None
+
+    def _fix(self, pages: tuple[Tensor | None, ...], starts: Tensor | None) -> None:
+        """Take the buffers of a graph, for good."""
+        indptr, indices, last_page_len = pages
+        if indptr is None or indices is None or last_page_len is None or starts is None:
+            raise MisuseError("a graph needs buffers for indptr, indices and last_page_len")
+        expect_ints("indptr buffer", indptr, len(last_page_len) + 1)
+        expect_ints("qo_indptr buffer", starts, len(last_page_len) + 1)
+        expect_ints("indices buffer", indices)
+        expect_ints("last_page_len buffer", last_page_len)
+        self._fixed, self._starts = (indptr, indices, last_page_len), starts
+        self._addresses = [part.data_ptr() for part in (*self._fixed, starts)]
+        # The schedule: memory of the wrapper that a plan writes and a replay reads.
+        self._planned = torch.full_like(starts, -1)
 
     def _set(
         self,
@@ -138,6 +153,33 @@ class _Wrapper:
             shape=shape,
             dtypes=dtypes,
         )
+        if self._fixed is not None:
+            n_fixed, n_room = len(self._fixed[2]), len(self._fixed[1])
+            n_now = len(last_page_len)
+            expect(n_now == n_fixed, f"{n_now} sequences; the graph's wrapper has {n_fixed}")
+            expect(len(indices) <= n_room, f"{len(indices)} pages; the buffer holds {n_room}")
+            self._fixed[0].copy_(indptr)
+            self._fixed[1][: len(indices)].copy_(indices)
+            self._fixed[2].copy_(last_page_len)
+            self._starts.copy_(starts)
+            self._planned.copy_(torch.tensor([*self._plan.n_kept, int(starts[-1])]))
+
+    def _run(self, q: Tensor, paged_kv_cache: Tensor, *, is_causal: bool) -> Tensor:
+        fixed = self._fixed
+        if is_capturing():
+            expect(fixed is not None, "a wrapper without fixed buffers cannot be captured")
+            assert fixed is not None
+            self._expect_planned(q, paged_kv_cache)
+            return captured.attend(
+                q, paged_kv_cache, fixed, self._starts, self._planned, is_causal=is_causal
+            )
+        if fixed is not None and self._plan is not None:
+            found = [part.data_ptr() for part in (*fixed, self._starts)]
+            expect(found == self._addresses, "a buffer of the graph has moved")
+            planned = [page for pages in self._plan.pages for page in pages]
+            held = fixed[1][: len(planned)].tolist()
+            expect(held == planned, "the graph's buffers hold other pages than were planned")
+        return self._attend(q, paged_kv_cache, is_causal=is_causal)
 
     def _expect_planned(self, q: Tensor, paged_kv_cache: Tensor) -> _Plan:
         """The plan, if it is one for these tensors."""
@@ -184,20 +226,11 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
     ) -> None:
         super().__init__(float_workspace_buffer, kv_layout, backend)
         self._use_tensor_cores = use_tensor_cores
-        self._fixed: tuple[Tensor, Tensor, Tensor] | None = None
         if use_cuda_graph:
-            indptr, indices = paged_kv_indptr_buffer, paged_kv_indices_buffer
             last_page_len = paged_kv_last_page_len_buffer
-            if indptr is None or indices is None or last_page_len is None:
-                raise MisuseError("a graph needs buffers for indptr, indices and last_page_len")
-            expect_ints("indptr buffer", indptr, len(last_page_len) + 1)
-            expect_ints("indices buffer", indices)
-            expect_ints("last_page_len buffer", last_page_len)
-            self._fixed = (indptr, indices, last_page_len)
-            self._addresses = [part.data_ptr() for part in self._fixed]
-            self._starts = torch.arange(len(indptr), dtype=torch.int32)
-            # The schedule: memory of the wrapper that a plan writes and a replay reads.
-            self._planned = torch.full_like(self._starts, -1)
+            n_rows = 0 if last_page_len is None else len(last_page_len)
+            starts = torch.arange(n_rows + 1, dtype=torch.int32)
+            self._fix((paged_kv_indptr_buffer, paged_kv_indices_buffer, last_page_len), starts)
 
     def plan(
         self,
@@ -218,48 +251,40 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
             self._use_tensor_cores or group in (1, 2, 3, 4, 8),
             f"groups of {group} heads are not known without tensor cores",
         )
-        if self._fixed is not None:
-            n_fixed, n_room = len(self._fixed[2]), len(self._fixed[1])
-            expect(n_rows == n_fixed, f"{n_rows} sequences; the graph's wrapper has {n_fixed}")
-            expect(len(indices) <= n_room, f"{len(indices)} pages; the buffer holds {n_room}")
         self._set(
             torch.arange(n_rows + 1),
             (indptr, indices, last_page_len),
             (num_qo_heads, num_kv_heads, head_dim, page_size),
             (q_data_type, kv_data_type or q_data_type),
         )
-        if self._fixed is not None:
-            self._fixed[0].copy_(indptr)
-            self._fixed[1][: len(indices)].copy_(indices)
-            self._fixed[2].copy_(last_page_len)
-            assert self._plan is not None
-            self._planned.copy_(torch.tensor([*self._plan.n_kept, n_rows]))
 
     def run(self, q: Tensor, paged_kv_cache: Tensor) -> Tensor:
-        if is_capturing():
-            expect(self._fixed is not None, "a wrapper without fixed buffers cannot be captured")
-            assert self._fixed is not None
-            self._expect_planned(q, paged_kv_cache)
-            return captured.attend(
-                q, paged_kv_cache, self._fixed, self._starts, self._planned, is_causal=False
-            )
-        if self._fixed is not None and self._plan is not None:
-            found = [part.data_ptr() for part in self._fixed]
-            expect(found == self._addresses, "a buffer of the graph has moved")
-            planned = [page for pages in self._plan.pages for page in pages]
-            held = self._fixed[1][: len(planned)].tolist()
-            expect(held == planned, "the graph's buffers hold other pages than were planned")
-        return self._attend(q, paged_kv_cache, is_causal=False)
+        return self._run(q, paged_kv_cache, is_causal=False)
 
 
 class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
     """Several new rows of each sequence, the last of those that its pages hold."""
 
     def __init__(
-        self, float_workspace_buffer: Tensor, kv_layout: str = "NHD", *, backend: str = "auto"
+        self,
+        float_workspace_buffer: Tensor,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        qo_indptr_buf: Tensor | None = None,
+        paged_kv_indptr_buf: Tensor | None = None,
+        paged_kv_indices_buf: Tensor | None = None,
+        paged_kv_last_page_len_buf: Tensor | None = None,
+        *,
+        backend: str = "auto",
+        max_total_num_rows: int | None = None,
     ) -> None:
         super().__init__(float_workspace_buffer, kv_layout, backend)
         self._is_causal = False
+        self._most_rows = max_total_num_rows
+        expect(use_cuda_graph or max_total_num_rows is None, "a number of rows is of graphs")
+        if use_cuda_graph:
+            pages = (paged_kv_indptr_buf, paged_kv_indices_buf, paged_kv_last_page_len_buf)
+            self._fix(pages, qo_indptr_buf)
 
     def plan(
         self,
@@ -276,9 +301,14 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
         q_data_type: torch.dtype = torch.float16,
         kv_data_type: torch.dtype | None = None,
     ) -> None:
-        expect_starts("qo_indptr", qo_indptr)
+        # Sequences without a new row are known where their number is fixed.
+        expect_starts("qo_indptr", qo_indptr, has_empty=self._fixed is not None)
         n_sequences = len(paged_kv_last_page_len)
         expect(len(qo_indptr) == n_sequences + 1, "qo_indptr is of another number of sequences")
+        if self._fixed is not None:
+            n_rows = int(qo_indptr[-1])
+            self._most_rows = self._most_rows or n_rows
+            expect(n_rows <= self._most_rows, f"{n_rows} rows; the wrapper has {self._most_rows}")
         self._set(
             qo_indptr,
             (paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len),
@@ -292,8 +322,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
         self._is_causal = causal
 
     def run(self, q: Tensor, paged_kv_cache: Tensor) -> Tensor:
-        expect(not is_capturing(), "a wrapper without fixed buffers cannot be captured")
-        return self._attend(q, paged_kv_cache, is_causal=self._is_causal)
+        return self._run(q, paged_kv_cache, is_causal=self._is_causal)
 
 
 def append_paged_kv_cache(

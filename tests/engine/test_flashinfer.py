@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.attention import flashinfer, kernels, make_attention
+from engine.attention import flashinfer_step, kernels, make_attention
 from engine.attention.flashinfer import FlashInferAttention
 from engine.attention.paged import PagedAttention
 from engine.config import EngineConfig
@@ -168,7 +168,7 @@ def test_a_plan_is_waited_for_on_the_device_of_its_wrapper(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    planner = flashinfer._Planner("wrapper", torch.device("cuda:1"))
+    planner = flashinfer_step.Planner("wrapper", torch.device("cuda:1"))
     for _ in range(2):
         with planner as wrapper:
             assert wrapper == "wrapper"

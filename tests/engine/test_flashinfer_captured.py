@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from engine.attention import flashinfer, make_pool
-from engine.attention.base import PADDING
-from engine.attention.flashinfer import FlashInferAttention
+from engine.attention.base import PADDING, Piece
+from engine.attention.flashinfer import MOST_PIECES, FlashInferAttention
 from engine.graphs import Graphs
-from loadtest.gpu_check.scripted import N_PAGES, N_SEQUENCES, PAGE_SIZE, How, run_script
+from loadtest.gpu_check.scripted import N_PAGES, N_SEQUENCES, PAGE_SIZE, SIZES, How, run_script
 from loadtest.gpu_check.shapes import Shape
 from models.layers import fused
 from tests.engine import flashinfer_rules, stand_ins
@@ -156,11 +156,47 @@ def test_pages_that_were_not_bound_anew_show(monkeypatch):
     assert largest_difference() > 1e-2
 
 
+def test_a_prompt_pass_in_the_plan_of_another_shows(monkeypatch):
+    plan = FlashInferAttention._plan_pieces
+
+    def first_pass_only(
+        self: FlashInferAttention, planner: Any, laid: Any, indices: Tensor
+    ) -> None:
+        if laid.positions[0] == 0:
+            plan(self, planner, laid, indices)
+
+    monkeypatch.setattr(FlashInferAttention, "_plan_pieces", first_pass_only)
+    assert largest_difference() > 1e-2
+
+
+def test_prompt_rows_that_go_where_an_earlier_pass_put_its_own_show(monkeypatch):
+    plan = FlashInferAttention.plan_static_prefill
+
+    def planned(self: FlashInferAttention, pieces: Any, n_rows: int) -> Any:
+        step = plan(self, pieces, n_rows)
+        step.rows.batch_indices.zero_()
+        return step
+
+    monkeypatch.setattr(FlashInferAttention, "plan_static_prefill", planned)
+    assert largest_difference() > 1e-2
+
+
+def test_a_pass_of_more_pieces_than_its_buffers_hold_is_not_planned_in_them():
+    pool = _pool("flashinfer")
+
+    def pieces(n_pieces: int) -> list[Piece]:
+        return [Piece(sequence=0, first_row=n, n_rows=1, n_before=n) for n in range(n_pieces)]
+
+    assert pool.plan_static_prefill(pieces(MOST_PIECES), 16) is not None
+    assert pool.plan_static_prefill(pieces(MOST_PIECES - 1), 32) is not None
+    assert pool.plan_static_prefill(pieces(MOST_PIECES), 32) is None, "nor is there one for padding"
+
+
 def test_a_plan_inside_a_recording_is_refused(monkeypatch):
     step = flashinfer.FlashInferStep.__call__
 
     def planning(self: Any, layer_idx: int, *rows: Tensor) -> Tensor:
-        if flashinfer_rules.is_capturing():
+        if flashinfer_rules.is_capturing() and self.n_rows in SIZES:
             rows = self.rows
             self.wrapper.plan(rows.indptr, rows.indices, rows.last_page_len, 4, 2, 8, PAGE_SIZE)
         return step(self, layer_idx, *rows)

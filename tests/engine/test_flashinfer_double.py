@@ -78,6 +78,21 @@ def prefill(qo_indptr: Tensor, **other: Tensor) -> double.BatchPrefillWithPagedK
     return wrapper
 
 
+def graph_prefill(*starts: int, most: int = 6, n_sequences: int = 2) -> None:
+    """A pass over prompts whose numbers of sequences and rows are fixed."""
+    wrapper = double.BatchPrefillWithPagedKVCacheWrapper(
+        workspace(),
+        use_cuda_graph=True,
+        qo_indptr_buf=ints(*range(n_sequences + 1)),
+        paged_kv_indptr_buf=ints(*range(n_sequences + 1)),
+        paged_kv_indices_buf=ints(*[0] * 8),
+        paged_kv_last_page_len_buf=ints(*[1] * n_sequences),
+        backend="fa2",
+        max_total_num_rows=most,
+    )
+    wrapper.plan(ints(*starts), *pages().values(), *SHAPE, causal=True, q_data_type=HALF)
+
+
 def append(n_rows: int = 2, **other: Any) -> None:
     """Row 5 of the first sequence, row 1 of the second."""
     given: dict[str, Any] = {
@@ -150,6 +165,15 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a piece without rows": (lambda: prefill(ints(0, 0, 2)), "does not rise"),
     "pieces of other sequences": (lambda: prefill(ints(0, 2)), "number of sequences"),
     "fewer prompt rows than planned": (lambda: prefill(ints(0, 2, 3)).run(Q, pool()), "q is"),
+    "more prompt rows than a graph's wrapper holds": (
+        lambda: graph_prefill(0, 5, 7),
+        "7 rows; the wrapper has 6",
+    ),
+    "a graph's prompt pass of other sequences": (
+        lambda: graph_prefill(0, 2, 4, n_sequences=3),
+        "has 3",
+    ),
+    "a graph's prompt pass with starts that fall": (lambda: graph_prefill(0, 5, 3), "not rise"),
     "an append before the end": (lambda: append(positions=ints(4, 1)), "rows at"),
     "an append behind the end": (lambda: append(positions=ints(6, 1)), "rows at"),
     "an append to no sequence": (lambda: append(batch_indices=ints(0, 2)), "0..1"),
@@ -199,6 +223,8 @@ def test_right_use_is_not():
     planned().run(Q, pool())
     planned(graph_wrapper()).run(Q, pool())
     prefill(ints(0, 3, 4)).run(half(4, N_HEADS, HEAD_DIM), pool())
+    # Under a graph a sequence may have no new row.
+    graph_prefill(0, 6, 6)
     append()
     # Padding rows may all write to the page that nobody reads.
     append(kv_indptr=ints(0, 1, 2), kv_indices=ints(0, 0), positions=ints(1, 1))

@@ -15,6 +15,8 @@ from models.spec import BackboneSpec
 SPEC = BackboneSpec(
     n_layers=2, n_query_heads=4, n_kv_heads=2, head_dim=8, hidden=24, max_positions=64
 )
+N_ROWS = {"decode": 3, "static": 3, "prefill": 4, "static prefill": 16}
+"""Of a batch; the last of a prompt's is padding."""
 HOST_READS = (
     torch.ops.aten._local_scalar_dense.default,
     torch.ops.aten.nonzero.default,
@@ -77,7 +79,7 @@ def rows(n_rows: int) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-@pytest.mark.parametrize("kind", ["decode", "static", "prefill"])
+@pytest.mark.parametrize("kind", N_ROWS)
 def test_a_step_reads_nothing(attention, kind, monkeypatch):
     sequences, n_before = np.array([1, PADDING, 0]), np.array([6, 0, 9])
     pieces = [Piece(sequence=1, first_row=0, n_rows=3, n_before=6)]
@@ -87,12 +89,14 @@ def test_a_step_reads_nothing(attention, kind, monkeypatch):
         attention.bind(1, [5, 8, 2])
         if kind == "prefill":
             plan = attention.plan_prefill(pieces)
+        elif kind == "static prefill":
+            plan = attention.plan_static_prefill(pieces, 16)
         elif kind == "decode":
             plan = attention.plan_decode(sequences, n_before)
         else:
             plan = attention.plan_static(sequences, n_before)
         for layer_idx in range(SPEC.n_layers):
-            plan(layer_idx, *rows(4 if kind == "prefill" else 3))
+            plan(layer_idx, *rows(N_ROWS[kind]))
         attention.scrub([7])
 
     step()

@@ -165,36 +165,39 @@ def plan_on_cards(name: str = "toy-depth", codec: str = "cuda:0", **settings) ->
 @pytest.mark.usefixtures("cards")
 def test_kernels_and_recorded_steps_are_counted():
     made, plain = plan_on_cards(), plan_on_cards(graphs="off")
-    # One wrapper for prompts, one for steps that stand alone, one for batches of 1, 2, 4 and 8.
-    assert made.pinned_bytes == 6 * SCHEDULE_BYTES
-    assert made.lm.attention_bytes >= WORKSPACE_BYTES + 6 * SCHEDULE_BYTES
+    # One wrapper for prompts and one for steps that stand alone, one each for batches of 1, 2, 4
+    # and 8 and for prompts of 16, 32 and 64 rows.
+    assert made.pinned_bytes == 9 * SCHEDULE_BYTES
+    assert made.lm.attention_bytes >= WORKSPACE_BYTES + 9 * SCHEDULE_BYTES
     assert made.lm.graph_bytes == GRAPH_BYTES
     assert (plain.pinned_bytes, plain.lm.graph_bytes) == (2 * SCHEDULE_BYTES, 0)
     # Companions double a batch: 1, 2, 4, 8 and 16 rows.
-    assert plan_on_cards("toy-mixed").pinned_bytes == 7 * SCHEDULE_BYTES
+    assert plan_on_cards("toy-mixed").pinned_bytes == 10 * SCHEDULE_BYTES
     assert plan_on_cards(attention="torch").lm.attention_bytes == 0
 
 
-@pytest.mark.usefixtures("cards")
-def test_wrappers_are_those_that_the_backend_makes():
-    made = []
+def counted(wrapper: type, made: list[object]) -> type:
+    """The same wrapper, whose makings are counted."""
 
-    class Counted(flashinfer_double.BatchDecodeWithPagedKVCacheWrapper):
+    class Counted(wrapper):
         def __init__(self, *args, **named) -> None:
             super().__init__(*args, **named)
             made.append(self)
 
-    module = SimpleNamespace(**{**vars(flashinfer_double), Counted.__mro__[1].__name__: Counted})
-    kernels.stand_in(module)
+    return Counted
+
+
+@pytest.mark.usefixtures("cards")
+def test_wrappers_that_are_counted_are_those_that_the_backend_makes():
+    made = []
+    names = [name for name in vars(flashinfer_double) if name.endswith("Wrapper")]
+    wrappers = {name: counted(getattr(flashinfer_double, name), made) for name in names}
     with stand_ins.used(), flashinfer_rules.wide():
-        kernels.stand_in(module)
-        engine = Engine(
-            load_toy("toy-mixed"), replace(CONFIG, graphs="cuda", attention="flashinfer")
-        )
-        engine.loop.warm_up()
+        kernels.stand_in(SimpleNamespace(**{**vars(flashinfer_double), **wrappers}))
+        config = replace(CONFIG, graphs="cuda", attention="flashinfer")
+        Engine(load_toy("toy-mixed"), config).loop.warm_up()
     kernels.stand_in(flashinfer_double)
-    # And the one of prompts.
-    assert SCHEDULE_BYTES * (len(made) + 1) == plan_on_cards("toy-mixed").pinned_bytes
+    assert SCHEDULE_BYTES * len(made) == plan_on_cards("toy-mixed").pinned_bytes
 
 
 def test_a_detokenizer_of_its_own_device_is_counted_there(cards):

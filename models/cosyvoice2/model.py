@@ -194,7 +194,7 @@ def load(folder: Path) -> CosyVoiceModel:
     return CosyVoiceModel(
         config,
         model_spec(config, codec.spec, tuple(named)),
-        _tokenizer(folder),
+        _tokenizer(folder, config.llama.n_ids),
         read_torch_file(folder / LM_FILE),
         codec,
         Voices(listener, named, codec.seed),
@@ -205,9 +205,14 @@ def _named(folder: Path, config: CosyVoiceConfig) -> Mapping[str, tuple[Prompt, 
     return read_voices(folder / VOICES_FILE, config.vocoder, config.llama.n_ids)
 
 
-def _tokenizer(folder: Path) -> Tokenizer:
+def _tokenizer(folder: Path, n_ids: int) -> Tokenizer:
+    """Raises: `WeightError`: the table of the text has fewer rows than there are tokens."""
     tokenizer = read_tokenizer(folder / TEXT_FOLDER)
     tokenizer.add_special_tokens(list(MARKS))
+    n_tokens = tokenizer.get_vocab_size()
+    if n_tokens > n_ids:
+        message = f"{TEXT_FOLDER}: vocab_size is {n_ids}, and there are {n_tokens} tokens"
+        raise WeightError(f"{message}; {REMEDY}")
     return tokenizer
 
 

@@ -180,6 +180,13 @@ def test_the_lm_s_own_config_is_read_too(folder):
         read_spec(folder)
 
 
+def test_a_tokenizer_with_more_tokens_than_rows_is_named(folder):
+    path = folder / "CosyVoice-BlankEN" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "vocab_size": 270}))
+    with pytest.raises(WeightError, match="vocab_size is 270, and there are 276 tokens"):
+        load(folder)
+
+
 Change = Callable[[dict[str, torch.Tensor]], object]
 
 

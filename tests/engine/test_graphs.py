@@ -78,7 +78,15 @@ def test_replayed_steps_say_what_plain_steps_say(name, graphs):
 def test_settings_beyond_the_models_own_run_recorded_steps_too(graphs):
     model = shortened(load_toy("toy-delayed"))
     names = [column.name for column in model.spec.columns]
-    odd = SamplingParams(top_p=0.7, min_p=0.05, repetition_penalty=1.3, repetition_window=9)
+    odd = SamplingParams(
+        top_k=20,
+        top_p=0.7,
+        min_p=0.05,
+        repetition_penalty=1.3,
+        repetition_window=9,
+        is_top_p_of_all=True,
+        redraw_window=5,
+    )
     plans = [replace(make_plan(model, t), sampling=dict.fromkeys(names, odd)) for t in TEXTS[:2]]
     plans.append(make_plan(model, TEXTS[3]))
     expected = Engine(model, replace(SMALL, graphs="off")).speak(plans, seeds=range(3))

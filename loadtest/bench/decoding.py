@@ -50,7 +50,9 @@ MOST_ROWS: Final = 1024
 TEXT: Final = "One, two."
 ROOT: Final = Path(__file__).parents[2]
 REFERENCE: Final = "reference"
-APART: Final = {"qwen3-tts": "qwen", "opuslm": "espnet"}
+TOKEN2WAV: Final = "token2wav"
+"""No family: the detokenizer that some share."""
+APART: Final = {"qwen3-tts": "qwen", "opuslm": "espnet", TOKEN2WAV: "cosyvoice"}
 """Families whose reference has libraries of its own, by the name of their folder."""
 
 Row = dict[str, Any]

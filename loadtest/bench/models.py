@@ -1,12 +1,15 @@
 """Published families on the engine against `transformers` generate: a table, and JSON.
 
-    make bench-models                                           all, about six minutes
+    make bench-models                                           all, about seven minutes
     make bench-models BENCH_ARGS="--only csm --only zonos"      some of them
+    make bench-models BENCH_ARGS="--only token2wav"             flow matching and its vocoder
 
 Each family has its published widths, fewer layers and random weights (`loadtest.bench.published`),
 float32, one torch thread. `transformers` makes one stream after another, as a server without an
 engine would; a ratio at 8 streams is its time for one over the engine's time for one of eight.
 To add a family: a maker in `published.py`, and its reference in `references.py`, if it has one.
+The detokenizer that the flow-matching families share is measured by itself
+(`loadtest.bench.token2wav`).
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ from rich.table import Table
 
 from loadtest.bench import machine
 from loadtest.bench.__main__ import RESULTS, machine_line, write_results
-from loadtest.bench.decoding import BATCHES, n_ticks, reference_environment
+from loadtest.bench.decoding import BATCHES, TOKEN2WAV, n_ticks, reference_environment
 from loadtest.bench.published import LAYERS
+from loadtest.bench.token2wav import N_TICKS
 
 LIMIT_S: Final = 300.0
 """How long one family may take."""
@@ -46,6 +50,14 @@ DETOKENIZERS: Final = {
     "detokenizer_ms": ("ms a frame", ".1f"),
     "frame_ms": ("which lasts ms", ".1f"),
 }
+SOUND: Final = {
+    "part": ("part", "s"),
+    "streamed_ms": ("reference", ".0f"),
+    "alone_ms": ("alone", ".0f"),
+    **{f"at_{n}_ms": (f"{n}: ms", ".0f") for n in (1, 4, 8)},
+    **{f"streamed_over_{n}": (f"at {n}", ".2f") for n in (1, 4, 8)},
+    "alone_over_1": ("alone", ".2f"),
+}
 
 Row = dict[str, Any]
 
@@ -57,15 +69,19 @@ class BenchError(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the families that are asked for. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="make bench-models", description=__doc__)
-    parser.add_argument("--only", action="append", choices=LAYERS, help="may be given again")
+    parser.add_argument(
+        "--only", action="append", choices=[*LAYERS, TOKEN2WAV], help="may be given again"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON")
     asked = parser.parse_args(arguments)
     console = Console(highlight=False)
     facts, rows, faults = machine.describe(), [], {}
     names = [name for name in LAYERS if not asked.only or name in asked.only]
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    has_sound, sound = not asked.only or TOKEN2WAV in asked.only, []
+    n_all = sum(2 + n_ticks(name) for name in names) + N_TICKS * has_sound
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=sum(2 + n_ticks(name) for name in names))
+        task = progress.add_task("", total=n_all)
         for name in names:
             progress.update(task, description=name)
             try:
@@ -73,12 +89,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except BenchError as error:
                 faults[name] = str(error)
                 console.print(f"[red]{name}: {error}[/]")
+        if has_sound:
+            progress.update(task, description=TOKEN2WAV)
+            try:
+                sound = measure_sound(lambda: progress.advance(task))
+            except BenchError as error:
+                faults[TOKEN2WAV] = str(error)
+                console.print(f"[red]{TOKEN2WAV}: {error}[/]")
     if rows:
         title = "Decode steps of 1, 8 and 16 streams, and generate's over ours for each"
         console.print(_table(title, STEPS, rows))
         console.print(_table("Detokenizers, one stream", DETOKENIZERS, rows))
+    if sound:
+        title = (
+            "Speech tokens to PCM: ms for a second of 1, 4, 8 streams, and the reference over it"
+        )
+        console.print(_table(title, SOUND, sound))
     console.print(machine_line(facts))
-    path = write_results(asked.out, {"on": facts, "faults": faults, "models": rows})
+    results = {"on": facts, "faults": faults, "models": rows, TOKEN2WAV: sound}
+    path = write_results(asked.out, results)
     console.print(f"Written to {path}")
     return 1 if faults else 0
 
@@ -103,6 +132,21 @@ def measure(family: str, tick: Callable[[], None]) -> Row:
         tick()
     here, published = LAYERS[family]
     return {"family": family, "layers": f"{here} of {published}", **found[0]}
+
+
+def measure_sound(tick: Callable[[], None]) -> list[Row]:
+    """The rows of `loadtest.bench.token2wav`, in a process of its own. Raises: `BenchError`."""
+    found: list[Row] = []
+
+    def take(line: str) -> None:
+        # Libraries print what they think of one another.
+        if line.strip() == "null":
+            tick()
+        elif line.startswith("["):
+            found.extend(json.loads(line))
+
+    _run(["-m", "loadtest.bench.token2wav"], reference_environment(TOKEN2WAV), take)
+    return found
 
 
 def _run(arguments: list[str], environment: dict[str, str], take: Callable[[str], None]) -> None:

@@ -109,14 +109,14 @@ class RowConv(nn.Conv1d):
         """Map `(R, n, n_in)` to `(R, n, n_out)`."""
         window = sight.context(x, self.n_context) if self.n_context else x
         if self.rows is None:
-            out = functional.conv1d(window.transpose(1, 2), self.weight, self.bias)
-            return out.transpose(1, 2)
+            mapped = functional.conv1d(window.transpose(1, 2), self.weight, self.bias)
+            return mapped.transpose(1, 2)
         # The taps of a frame lie behind one another, and overlap those of the next.
         n_rows, n, _ = x.shape
         n_in = self.in_channels
         strides = (window.shape[1] * n_in, n_in, 1)
         taps = window.as_strided((n_rows, n, self.kernel_size[0] * n_in), strides)
-        out = self.rows(taps)
+        out: Tensor = self.rows(taps)
         return out
 
     def as_linear(self) -> nn.Linear | None:
@@ -217,7 +217,7 @@ class AttentionLayer(nn.Module):
         return keys, values
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(2, (-1, self.head_dim)).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
 
 def _block(config: UnetConfig, n_in: int, *, has_conv: bool) -> nn.ModuleList:

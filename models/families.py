@@ -279,6 +279,19 @@ FAMILIES = {
         "of its backbone and its codec, in folders called like their repositories",
         reads=_bagpiper_needs,
     ),
+    "glm4-voice": _published(
+        "glm4_voice",
+        wants="a GLM-4-Voice checkpoint: config.json, model.safetensors, tokenizer.model, "
+        "tokenizer_config.json, glm-4-voice-tokenizer/, glm-4-voice-decoder/",
+        reads=_files(
+            Part(folder="glm-4-voice-tokenizer", repository="zai-org/glm-4-voice-tokenizer"),
+            Part(
+                folder="glm-4-voice-decoder",
+                repository="zai-org/glm-4-voice-decoder",
+                weights=("flow.pt", "hift.pt"),
+            ),
+        ),
+    ),
     "step-audio2": _published(
         "step_audio2",
         wants="a Step-Audio 2 checkpoint: config.json, model-*.safetensors, tokenizer.json, "

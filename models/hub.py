@@ -34,7 +34,7 @@ from models.hub_library import (
 __all__ = ["HubError", "HubName", "Needs", "Part", "Wanted", "Watch", "fetch", "hub_name"]
 
 SAFETENSORS: Final = "model.safetensors"
-TEXT_SUFFIXES: Final = frozenset({".json", ".txt", ".yaml", ".yml"})
+TEXT_SUFFIXES: Final = frozenset({".json", ".txt", ".yaml", ".yml", ".model"})
 """Of configs and tokenizers."""
 MAX_TEXT_BYTES: Final = 64_000_000
 """The largest tokenizer of a known family has 33 MB."""

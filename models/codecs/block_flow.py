@@ -2,16 +2,20 @@
 
 Nothing of this flow can be streamed exactly: norms are over time, and every frame sees all others.
 So a call solves a window: the last `context_tokens` tokens, whose mel frames are known, and the new
-ones. While a stream is no longer than its window, that is what the reference computes, which runs
-all tokens again for each chunk; after that the beginning is out of sight, and a chunk costs the
-same however long the stream is. The frames of the last `overlap_tokens` tokens are held back, and
-solved again with those that follow: the two are faded into each other. Noise is a table over time.
-The vocoder goes on from where it was (`models.codecs.hift`), so that PCM has no seam of its own.
+ones. As long as a stream fits into its window, that is what the reference computes, which runs all
+tokens again for each chunk; later the beginning is out of sight, and a chunk costs the same however
+long the stream is. The frames of the last `overlap_tokens` tokens are held back, and solved again
+with those that follow: the two are faded into each other, with weights that add up to one (the
+reference's add up to 1.08). Noise is a table over time. The vocoder goes on from where it was
+(`models.codecs.hift`), so that PCM has no seam of its own.
 
-Time. A token has `SAMPLES / HOP` = 6.890625 mel frames: 441 for each 64. Frame j begins at sample
-256 j and follows from the token that sounds then, so n tokens have `ceil(441 n / 64)` frames; the
-last call cuts what the last frame has beyond `1764 n` samples. (The reference has one frame less,
-and ends up to 12 ms early.)
+Calls have one size: what a token sounds like follows from the tokens alone, not from how busy a
+server was. The reference begins with 10 tokens and takes up to 200, as they come.
+
+Time. A token of 80 ms has 1764 samples and 6.890625 mel frames of 256: 441 frames for each 64
+tokens. Frame j begins at sample 256 j and follows from the token that sounds then, so n tokens have
+`ceil(441 n / 64)` frames; the last call cuts what the last frame has beyond `1764 n` samples. (The
+reference has one frame less, and ends up to 12 ms early.)
 
 Source: zai-org/GLM-4-Voice, `flow_inference.py` and `cosyvoice/flow` (Apache-2.0). Keys of the
 modules are those of `flow.pt`.
@@ -60,7 +64,7 @@ class BlockFlowConfig:
         n_levels: of the estimator.
         n_steps: of the solver.
         guidance: how far from the unconditioned flow; 0 is none.
-        chunk_tokens: sizes of calls, ascending; whole blocks of the encoder.
+        chunk_tokens: of a call; whole blocks of the encoder.
         context_tokens: that are seen again with a chunk; whole blocks.
         overlap_tokens: of these, the ones whose frames are solved again.
     """
@@ -74,7 +78,7 @@ class BlockFlowConfig:
     n_levels: int
     n_steps: int
     guidance: float
-    chunk_tokens: tuple[int, ...] = (10, 20, 40)
+    chunk_tokens: int = 20
     context_tokens: int = 40
     overlap_tokens: int = 5
 
@@ -163,8 +167,9 @@ class BlockCodec(nn.Module):
         config = flow.config
         self.samples_per_token = round(hift.config.sample_rate_hz / config.token_rate_hz)
         self.frames_per_token = Fraction(self.samples_per_token, hift.samples_per_frame)
-        blocks = (*config.chunk_tokens, config.context_tokens)
-        assert not any(size % config.encoder.block_tokens for size in blocks), "whole blocks"
+        block = config.encoder.block_tokens
+        assert config.chunk_tokens % block == 0, "whole blocks"
+        assert config.context_tokens % block == 0, "whole blocks"
         self.n_known = ceil(config.context_tokens * self.frames_per_token) + 1
 
     @property
@@ -172,7 +177,7 @@ class BlockCodec(nn.Module):
         """The codec's side of a model's spec."""
         config = self.flow.config
         return CodecSpec(
-            chunk_frames=config.chunk_tokens,
+            chunk_frames=(config.chunk_tokens,),
             left_context_frames=config.context_tokens,
             lookahead_frames=config.overlap_tokens
             + ceil(self.hift.config.reach / self.frames_per_token),
@@ -227,7 +232,9 @@ class BlockCodec(nn.Module):
         n_solved = window.n_frames(window.n_before).unsqueeze(1)
         age = time - window.n_given.unsqueeze(1) + 0.5
         share = age / (n_solved - window.n_given.unsqueeze(1)).clamp(min=1)
-        share = torch.where(time < n_solved, share.clamp(min=0.0), 1.0).unsqueeze(1)
+        # A last call that brings nothing gives what was held back, as it was solved.
+        is_new = (window.n_after > window.n_before).unsqueeze(1)
+        share = torch.where(time < n_solved, share.clamp(min=0.0) * is_new, 1.0).unsqueeze(1)
         mel: Tensor = old + (new - old) * share
         return mel
 

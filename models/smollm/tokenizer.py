@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from models.errors import WeightError
 from models.smollm.config import N_CONTROL_IDS
+from models.text.byte_letters import BYTE_OF_LETTER
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,7 +22,7 @@ class SmolTokenizer:
     """Encodes and decodes; holds no state between calls, so any thread may use it.
 
     Args:
-        tokens: the token of every id, its bytes written as printable characters (see `_byte_of`).
+        tokens: the token of every id, its bytes written as letters (`models.text.byte_letters`).
         merges: pairs to join, by rank, each as two tokens with a space between.
     """
 
@@ -66,27 +67,8 @@ def _make_bpe(tokens: Sequence[str], merges: Sequence[str]) -> Tokenizer:
     return bpe
 
 
-def _printable_bytes() -> list[int]:
-    return [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-
-
-def _byte_of() -> dict[str, int]:
-    """The byte that each character of a token stands for.
-
-    Source: GPT-2's `bytes_to_unicode`: printable Latin-1 stands for itself, the other bytes in turn
-    for the characters from U+0100 on.
-    """
-    printable = _printable_bytes()
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    table = {chr(byte): byte for byte in printable}
-    return table | {chr(0x100 + rank): byte for rank, byte in enumerate(others)}
-
-
-_BYTE_OF = _byte_of()
-
-
 def _bytes_of(token: str) -> bytes:
     try:
-        return bytes(_BYTE_OF[character] for character in token)
+        return bytes(BYTE_OF_LETTER[character] for character in token)
     except KeyError as error:
         raise WeightError(f"the GGUF file has a token that is not bytes: {token!r}") from error

@@ -24,6 +24,7 @@ from tests.models.bagpiper import tiny as bagpiper
 from tests.models.chatterbox import tiny as chatterbox
 from tests.models.cosyvoice2 import tiny as cosyvoice2
 from tests.models.csm import tiny as csm
+from tests.models.glm4_voice import tiny as glm4_voice
 from tests.models.opuslm import tiny as opuslm
 from tests.models.orpheus import tiny as orpheus
 from tests.models.qwen3_tts import tiny as qwen3_tts
@@ -40,14 +41,25 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
     "bagpiper": bagpiper.make_checkpoint,
     "opuslm": opuslm.make_checkpoint,
     "opuslm-dialogue": opuslm.make_dialogue_checkpoint,
+    "glm4-voice": glm4_voice.make_checkpoint,
     "cosyvoice2": cosyvoice2.make_checkpoint_with_voices,
     "step-audio2": step_audio2.make_checkpoint,
     "chatterbox": chatterbox.make_checkpoint,
     "chatterbox-multilingual": chatterbox.make_multilingual_checkpoint,
 }
-TASKS = {"opuslm-dialogue": ["converse"], "step-audio2": ["speak", "converse"]}
+TASKS = {
+    "opuslm-dialogue": ["converse"],
+    "glm4-voice": ["converse"],
+    "step-audio2": ["speak", "converse"],
+}
 """Where it is not to speak: then what is heard is an answer."""
-RATES_HZ = {"zonos": 44_100, "bagpiper": 16_000, "opuslm": 16_000, "opuslm-dialogue": 16_000}
+RATES_HZ = {
+    "zonos": 44_100,
+    "bagpiper": 16_000,
+    "opuslm": 16_000,
+    "opuslm-dialogue": 16_000,
+    "glm4-voice": 22_050,
+}
 """Where it is not 24 kHz."""
 SAMPLES_PER_FRAME = {
     "orpheus": 2048,
@@ -57,13 +69,14 @@ SAMPLES_PER_FRAME = {
     "bagpiper": 320,
     "opuslm": 320,
     "opuslm-dialogue": 320,
+    "glm4-voice": 1764,
     "cosyvoice2": 960,
     "step-audio2": 960,
     "chatterbox": 960,
     "chatterbox-multilingual": 960,
 }
 PATIENCE_S = 60.0
-HEARING = ("step-audio2",)
+HEARING = ("glm4-voice", "step-audio2")
 """Those that answer what is said to them."""
 SECONDS = 3.0
 SEED = 1

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from models.smollm.config import N_CONTROL_IDS, SmolConfig
 from models.smollm.model import Precision, SmolModel
-from models.smollm.tokenizer import SmolTokenizer, _byte_of
+from models.smollm.tokenizer import SmolTokenizer
 from models.smollm.weights import Encoding, Rows, arrange
+from models.text.byte_letters import BYTE_OF_LETTER
 
 CONFIG = SmolConfig(
     hidden=96,
@@ -31,7 +32,7 @@ CONFIG = SmolConfig(
 def tiny_tokenizer() -> SmolTokenizer:
     """All bytes, one merge, and ids to spare."""
     tokens = [f"<|{idx}|>" for idx in range(N_CONTROL_IDS)]
-    tokens += [*_byte_of(), "he"]
+    tokens += [*BYTE_OF_LETTER, "he"]
     tokens += ["x" * n for n in range(2, 2 + CONFIG.n_ids - len(tokens))]
     return SmolTokenizer(tokens, ["h e"])
 

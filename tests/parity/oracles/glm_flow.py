@@ -224,9 +224,9 @@ if __name__ == "__main__":
             names = ("tokens", "source", "known", "noise")
             found = solve(model, *(inputs[f"{name}{n}"] for name in names))
             outputs |= {f"{name}{n}": tensor for name, tensor in found.items()}
-        for name in [name for name in inputs if name.startswith("ends")]:
-            ends, noise = inputs[name].tolist(), inputs["noise"]
-            outputs[name.replace("ends", "stream")] = stream(model, inputs["all"], ends, noise)
+        if "ends" in inputs:
+            ends = inputs["ends"].tolist()
+            outputs["stream"] = stream(model, inputs["all"], ends, inputs["noise"])
     else:
         torch.save(model.state_dict(), folder / "flow.pt")
         torch.save(hift_vocoder.make(22_050, N_MELS).state_dict(), folder / "hift.pt")

@@ -37,6 +37,7 @@ from models.step_audio2.facts import (
     TOP_P,
     sampling,
 )
+from models.text.scripts import unspeakable_scripts
 
 ROLES: Final = {"system": "system", "user": "human", "assistant": "assistant"}
 INSTRUCTIONS: Final = "You are a helpful assistant."
@@ -45,6 +46,7 @@ READ_OUT: Final = {
     "": "Read this paragraph at a natural pace.\n",
 }
 """What the system says where a text is to be read out, by its language."""
+KANA: Final = frozenset({"Hiragana", "Katakana"})
 PROMPT_ROWS: Final = 2048
 """Rows of a conversation at most; the oldest messages are left out."""
 ROWS_PER_FRAME: Final = 2
@@ -122,7 +124,7 @@ def plan(request: PlanRequest, spec: ModelSpec, writer: Writer, voiced: Voiced) 
     language = check_language(spec, request.language)
     sound = read_spoken(request, options, WHISPER_RATE_HZ, most_s=MOST_HEARD_S)
     if sound is None and not request.messages:
-        before, asked, n_text = _reading(request.text, language, writer)
+        before, asked, n_text = _reading(request, language, writer)
     else:
         before, asked = _conversation(request, sound, writer)
         n_text = None
@@ -150,11 +152,17 @@ def plan(request: PlanRequest, spec: ModelSpec, writer: Writer, voiced: Voiced) 
     )
 
 
-def _reading(text: str, language: str | None, writer: Writer) -> tuple[list[Rows], Rows, int]:
-    if not text.strip():
+def _reading(
+    request: PlanRequest, language: str | None, writer: Writer
+) -> tuple[list[Rows], Rows, int]:
+    if not request.text.strip():
         raise PlanError("empty_text", "the text is empty: there is nothing to say", "text")
+    # Where no language is asked for, the text shows it.
+    scripts = set() if request.language else set(unspeakable_scripts(request.text))
+    if "Han" in scripts and scripts.isdisjoint(KANA):
+        language = "zh"
     told = READ_OUT.get(language or "", READ_OUT[""])
-    asked = writer.message("user", text)
+    asked = writer.message("user", request.text)
     return [writer.message("system", told)], asked, len(asked)
 
 

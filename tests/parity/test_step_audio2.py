@@ -7,6 +7,7 @@ audio: 1e-4. Logits: 1e-4. Ids of 200 rows: identical. What is made of the codes
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from models.step_audio2.config import read_step_config
 from models.step_audio2.facts import SAMPLES_PER_FRAME
 from models.step_audio2.model import StepModel
 from tests.engine.harness import Engine, check_giving_way, greedy
+from tests.models.checkpoints import made
 from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
 
@@ -36,7 +38,7 @@ REQUESTS = (
     PlanRequest(text=""),
     PlanRequest(text="", messages=(*SAID, Message(role="user", text="Why?"))),
     PlanRequest(text="", messages=(Message(role="system", text="Be brief."), *SAID)),
-    PlanRequest(text="Ünïcödé is bytes here.", language="zh"),
+    PlanRequest(text="你好, is bytes here."),
     PlanRequest(text="Look at that:", messages=SAID),
     PlanRequest(text=""),
     PlanRequest(text="A longer text, so that its prompt takes more rows than most of the others."),
@@ -74,10 +76,8 @@ def codes_of(pcm: np.ndarray) -> list[int]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    made = tmp_path_factory.mktemp("step-audio2")
-    ask("step_lm", made)
-    ask("step_token2wav", made, apart="step")
-    return made
+    """A copy to work in."""
+    return Path(shutil.copytree(made("step-audio2"), tmp_path_factory.mktemp("step") / "copy"))
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +96,13 @@ def heard(seconds: float) -> np.ndarray | None:
 
 @pytest.fixture(scope="module")
 def plans(model) -> list[PromptPlan]:
-    made = []
+    planned = []
     for request, seconds in zip(REQUESTS, SECONDS, strict=True):
         audio = heard(seconds)
         rate_hz = None if audio is None else RATE_HZ
         plan = model.plan(replace(request, audio=audio, audio_rate_hz=rate_hz))
-        made.append(replace(greedy(model, plan), max_frames=N_ROWS, max_rows=N_ROWS))
-    return made
+        planned.append(replace(greedy(model, plan), max_frames=N_ROWS, max_rows=N_ROWS))
+    return planned
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_prompts_are_the_published_ones(model, plans):
     brief = f"<|BOT|>system\nBe brief.<|EOT|>{before}"
     assert text[3].startswith(f"{brief}<|BOT|>human\n<audio_start>")
     chinese = "<|BOT|>system\n以自然的语速读出下面的文字。\n"
-    assert text[4].startswith(f"{chinese}<|EOT|><|BOT|>human\nÜn")
+    assert text[4].startswith(f"{chinese}<|EOT|><|BOT|>human\n你好")
     assert text[5].count("<audio_start>") == text[5].count("<audio_end>") == 2
     assert "<|BOT|>human\nLook at that:<audio_start>" in text[5]
 

@@ -2,7 +2,8 @@
 
 Without inputs it makes the folder `token2wav`. With `prompt` (n,), `mel` (2 n, n_mels), `speaker`,
 `tokens<n>` (m,), `flow_noise` (n_mels, T), `noise` and `phases` of the vocoder: `mel<n>`, frames of
-a chunk of 12 codes and chunks of 25 that remember those before, and `pcm<n>` of them.
+a chunk of 12 codes and chunks of 25 that remember those before, and `pcm<n>` of them. Of the prompt
+`n_prompt<n>` codes are taken, if that is given.
 
 Of what is remembered the prompt and the last `n_last` frames are kept, as `Token2wav.stream` means
 to. (What it keeps is something else, since new keys stand before old ones there: the newest of as
@@ -129,14 +130,15 @@ class Streamed:
 
     Args:
         inputs: see above.
+        n_prompt: codes of the prompt.
     """
 
-    def __init__(self, inputs: dict[str, torch.Tensor]) -> None:
+    def __init__(self, inputs: dict[str, torch.Tensor], n_prompt: int) -> None:
         self.flow = make_flow()
         self.noise, self.n_last = inputs["flow_noise"], int(inputs["n_last"])
-        self.mel, self.speaker = inputs["mel"].unsqueeze(0), inputs["speaker"].unsqueeze(0)
-        self.prompt = inputs["prompt"]
-        self.n_prompt, self.time = len(inputs["mel"]), 0
+        self.prompt, self.n_prompt, self.time = inputs["prompt"][:n_prompt], 2 * n_prompt, 0
+        self.mel = inputs["mel"][: self.n_prompt].unsqueeze(0)
+        self.speaker = inputs["speaker"].unsqueeze(0)
 
     def run(self, tokens: torch.Tensor) -> torch.Tensor:
         """Mel frames `(n_mels, 2 m)`."""
@@ -226,7 +228,9 @@ if __name__ == "__main__":
     if inputs:
         streams = {name.removeprefix("tokens") for name in inputs if name.startswith("tokens")}
         for name in streams:
-            outputs[f"mel{name}"] = Streamed(inputs).run(inputs[f"tokens{name}"])
+            n_prompt = inputs.get(f"n_prompt{name}", torch.tensor(len(inputs["prompt"])))
+            stream = Streamed(inputs, int(n_prompt))
+            outputs[f"mel{name}"] = stream.run(inputs[f"tokens{name}"])
         spoken_by = {f"pcm{name}": spoken(outputs[f"mel{name}"], inputs) for name in streams}
         outputs |= spoken_by
     else:

@@ -60,7 +60,10 @@ LEAST_RATIO, MOST_RATIO = 2, 20
 """Speech tokens for each of the text. Source: `Qwen2LM.inference`."""
 MAX_POSITIONS: Final = 4096
 """Rows of a stream: two minutes and a half. The checkpoint was trained for 32768."""
-TEXT_CAPACITY: Final = 1024
+TEXT_CAPACITY: Final = 512
+"""Of a text that streams in: half a minute of speech, as long as what the LM was trained on."""
+STREAMED_FRAMES: Final = 2000
+"""Most speech of such a text: a stream keeps room for it from the start."""
 
 TEMPERATURE: Final = number_option(
     "temperature", 1.0, 0.0, 2.0, "of the speech tokens; 0 takes the likeliest and soon repeats"

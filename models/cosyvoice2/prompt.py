@@ -27,6 +27,7 @@ from models.cosyvoice2.config import (
     SOUND_TAGS,
     SPEECH,
     STATE_SIZE,
+    STREAMED_FRAMES,
     TEMPERATURE,
     TEXT_CAPACITY,
     TOP_K,
@@ -134,7 +135,7 @@ def _streamed(
     n_given = config.interleave.n_words if len(text) >= config.interleave.n_words else 0
     ids = [config.start_mark, *text[:n_given]]
     n_left = _room(spec, len(ids), 0)
-    n_most = min(n_left, frame_limit(request, spec, None))
+    n_most = min(n_left, STREAMED_FRAMES, frame_limit(request, spec, None))
     state = torch.zeros(STATE_SIZE, dtype=torch.int64)
     state[0] = SPEECH if n_given else WORDS
     state[IS_OPEN] = 1

@@ -315,6 +315,7 @@ def test_a_streamed_text_begins_with_a_group_or_waits_for_one(model):
     limited = model.plan(replace(request("hello", is_text_final=False), max_seconds=2.0))
     assert limited.max_frames == 50
     assert limited.max_rows == 50 + TEXT_CAPACITY + 2
+    assert whole.max_rows == whole.max_frames + TEXT_CAPACITY + 2 < 3000
 
 
 def test_sounds_have_the_checkpoint_s_own_marks(model):

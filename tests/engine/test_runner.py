@@ -13,12 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine import in_flight as in_flight_module
 from engine.config import EngineConfig
-from engine.device_streams import HostStream
-from engine.readback import read_back
 from engine.row_step import Guide, merge_guidance
 from engine.types import StreamId
 from models.base import PromptPlan, SpeechModel
@@ -360,77 +356,6 @@ def test_text_beyond_the_capacity_fails_that_stream():
     assert engine.failed(stream_id).code == "prompt_too_long"
     assert engine.finished(other).reason == "stop"
     engine.check_is_empty()
-
-
-# The host.
-
-
-class ForbidHostReads(TorchDispatchMode):
-    """Fails on an operation that hands a tensor's value to the host."""
-
-    is_on = True
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if self.is_on and func in (
-            torch.ops.aten._local_scalar_dense.default,
-            torch.ops.aten.nonzero.default,
-            torch.ops.aten.is_nonzero.default,
-        ):
-            raise AssertionError(f"host read outside _collect: {func}")
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_host_reads_a_tensor_in_collect_only(name, monkeypatch):
-    model = load_toy(name)
-    plans = [make_plan(model, text) for text in TEXTS[:3]]
-    engine = Engine(model)
-    for seed, plan in enumerate(plans):
-        engine.open(plan, seed=seed)
-    mode = ForbidHostReads()
-    n_reads = []
-
-    def counted(pending, transfers):
-        n_reads.append(1)
-        mode.is_on = False
-        try:
-            return read_back(pending, transfers)
-        finally:
-            mode.is_on = True
-
-    to_host = [Tensor.tolist, Tensor.numpy, Tensor.cpu, Tensor.item]
-    engine.step()  # Admission works on host tensors of the plans.
-    for method in to_host:
-
-        def guarded(self: Tensor, *args, method=method, **kwargs):
-            assert not mode.is_on, f"{method} outside _collect"
-            return method(self, *args, **kwargs)
-
-        monkeypatch.setattr(Tensor, method.__name__, guarded)
-    monkeypatch.setattr(in_flight_module, "read_back", counted)
-    n_before = engine.loop.stats.n_steps
-    with mode:
-        engine.run()
-    assert len(n_reads) == engine.loop.stats.n_steps - n_before
-    assert engine.loop.stats.n_finished == 3
-
-
-def test_one_transfer_brings_everything(monkeypatch):
-    model = load_toy("toy-tone")
-    engine = Engine(model)
-    for seed in range(4):
-        engine.open(make_plan(model, TEXTS[seed]), seed=seed)
-    n_transfers: list[int] = []
-    plain = HostStream.to_host
-
-    def counted(self: HostStream, words: Tensor) -> Tensor:
-        n_transfers.append(1)
-        return plain(self, words)
-
-    monkeypatch.setattr(HostStream, "to_host", counted)
-    n_before = engine.loop.stats.n_steps
-    engine.run()
-    assert len(n_transfers) == engine.loop.stats.n_steps - n_before
 
 
 @pytest.mark.parametrize("max_streams", [1, 2, 3, 5, 7])

@@ -1,6 +1,7 @@
 """Qwen3-TTS on a small random checkpoint in its own layout, against `qwen-tts`.
 
-Codes: identical. PCM: 2e-3, which is what halves in the codec's memory cost (`test_qwen_codec`).
+Prompt rows and logits: 1e-4, float32 with sums in another order. Codes: identical. PCM: 2e-3, which
+is what halves in the codec's memory cost (`test_qwen_codec`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from models.qwen3_tts.model import QwenTtsModel, load
 from models.qwen3_tts.prompt import INSTRUCTED
 from models.spec import PlanRequest
 from tests.engine.harness import Engine, check_giving_way, greedy, let_it_end
-from tests.models.qwen3_tts.tiny import make_checkpoint
+from tests.models.qwen3_tts.tiny import make_checkpoint, make_design_checkpoint
+from tests.models.toy.reference import FullAttention
 from tests.parity.oracle import ask
 from tests.parity.test_mimi import stream
 
@@ -88,6 +90,22 @@ def check(model, reference, got, n_frames=N_FRAMES) -> None:
         np.testing.assert_allclose(sound, expected.numpy(), rtol=0, atol=TOLERANCE)
 
 
+def check_logits(model, plans, reference) -> None:
+    """The rows of each prompt, and what follows from them."""
+    for n, plan in enumerate(plans):
+        x = model.embed(plan.ids, torch.full((len(plan.ids),), -1))
+        torch.testing.assert_close(x, reference[f"rows{n}"], atol=1e-4, rtol=1e-4)
+        hidden = model.backbone(x, torch.arange(len(x)), FullAttention())[-1:]
+        expected = reference[f"logits{n}"]
+        assert expected.std() > 0.5
+        torch.testing.assert_close(model.heads(hidden)[0][0], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_prompts_and_their_logits_are_the_reference_s(model, plans, reference):
+    """With all voices and languages, a dialect among them, and with instructions."""
+    check_logits(model, plans, reference)
+
+
 def test_a_stream_says_what_the_reference_says(model, plans, reference):
     check(model, reference, Engine(model, CONFIG).speak(plans[:1], seeds=[0]))
 
@@ -144,3 +162,31 @@ def test_text_that_comes_while_it_speaks_changes_nothing(model, plans, reference
     check_frames = reference["frames2"]
     expected = stream(model.codec, check_frames.unsqueeze(0), [N_FRAMES])[0]
     np.testing.assert_allclose(engine.pcm(stream_id), expected.numpy(), rtol=0, atol=TOLERANCE)
+
+
+DESIGNS = (("Hello there.", "A calm old man."), ("Why? 42!", None), (TEXTS[2], "Young, and fast."))
+"""Texts, and voices in words."""
+
+
+def test_voices_in_words_are_the_reference_s(tmp_path):
+    """A VoiceDesign checkpoint has no speakers: prompt, logits and 60 frames, three in a batch."""
+    folder = make_design_checkpoint(tmp_path)
+    model = load(folder)
+    assert model.spec.voices == ()
+
+    def ids(text: str) -> torch.Tensor:
+        return torch.tensor(model.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    plans, inputs = [], {"n_frames": torch.tensor(60)}
+    for n, (text, voice) in enumerate(DESIGNS):
+        options = {} if voice is None else {"instructions": voice}
+        asked = PlanRequest(text=text, language=LANGUAGES[n], options=options)
+        plans.append(replace(greedy(model, model.plan(asked)), max_frames=60))
+        inputs[f"prompt{n}"] = ids(TEMPLATE.format(text))
+        inputs[f"language{n}"] = torch.tensor(n)
+        if voice is not None:
+            inputs[f"instructions{n}"] = ids(INSTRUCTED.format(voice))
+    reference = ask("qwen_design", folder, inputs, apart="qwen")
+    check_logits(model, plans, reference)
+    assert not torch.equal(reference["frames0"], reference["frames1"])
+    check(model, reference, Engine(model, CONFIG).speak(plans, seeds=range(3)), 60)

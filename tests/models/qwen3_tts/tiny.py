@@ -13,6 +13,12 @@ def make_checkpoint(folder: Path) -> Path:
     return folder
 
 
+def make_design_checkpoint(folder: Path) -> Path:
+    """The same of the kind that is told its voice in words."""
+    ask("qwen_design", folder, apart="qwen")
+    return folder
+
+
 def make_base_checkpoint(folder: Path) -> Path:
     """The same of the kind that speaks with the voices of recordings."""
     ask("qwen_base", folder, apart="qwen")

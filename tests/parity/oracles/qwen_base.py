@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from qwen_codec import Qwen3TTSTokenizerV2Config, Qwen3TTSTokenizerV2Model
-from qwen_lm import build, make
+from qwen_lm import build, make, overhear
 from qwen_tts.core.models import modeling_qwen3_tts as library
 from safetensors.torch import load_file, save_file
 from transformers.audio_utils import mel_filter_bank
@@ -51,15 +51,7 @@ def answer(folder: Path, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Ten
     model = build(config)
     model.load_state_dict(load_file(folder / "model.safetensors"))
     codec = listener(folder / "speech_tokenizer")
-    rows, logits = [], []
-    speak = model.talker.generate
-
-    def overheard(**arguments: object) -> object:
-        rows.append(arguments["inputs_embeds"])
-        return speak(**arguments)
-
-    model.talker.generate = overheard
-    model.talker.codec_head.register_forward_hook(lambda *told: logits.append(told[-1][0, -1]))
+    rows, logits = overhear(model)
     languages = ["auto", *config["talker_config"]["codec_language_id"]]
     outputs = {}
     for name in [name for name in inputs if name.startswith("prompt")]:

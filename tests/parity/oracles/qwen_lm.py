@@ -1,8 +1,9 @@
 """`qwen-tts` 0.1.1: a small random Qwen3-TTS checkpoint, or what it makes of texts.
 
 Without inputs it makes the checkpoint. With `prompt<n>` (ids of the text in its template),
-`voice<n>` and `language<n>` (their places in the config) and perhaps `instructions<n>` it gives
-`frames<n>`, the likeliest codes, one frame after another.
+`language<n>` and perhaps `voice<n>` (their places in the config) and `instructions<n>` it gives the
+prompt's `rows<n>`, the first `logits<n>` and `frames<n>`, the likeliest codes, one frame after
+another.
 """
 
 import json
@@ -115,6 +116,22 @@ def build(config: dict) -> Qwen3TTSForConditionalGeneration:
     return Qwen3TTSForConditionalGeneration(Qwen3TTSConfig(**config)).eval()
 
 
+def overhear(
+    model: Qwen3TTSForConditionalGeneration,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Lists that will hold the rows of each prompt, and the logits of the last row of each step."""
+    rows, logits = [], []
+    speak = model.talker.generate
+
+    def overheard(**arguments: object) -> object:
+        rows.append(arguments["inputs_embeds"])
+        return speak(**arguments)
+
+    model.talker.generate = overheard
+    model.talker.codec_head.register_forward_hook(lambda *told: logits.append(told[-1][0, -1]))
+    return rows, logits
+
+
 @torch.no_grad()
 def answer(folder: Path, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Greedy takes, text fed a row at a time, by the library's own loop."""
@@ -123,32 +140,41 @@ def answer(folder: Path, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Ten
     model.load_state_dict(load_file(folder / "model.safetensors"))
     voices = list(config["talker_config"]["spk_id"])
     languages = ["auto", *config["talker_config"]["codec_language_id"]]
+    rows, logits = overhear(model)
     outputs = {}
     for name in [name for name in inputs if name.startswith("prompt")]:
         number = name.removeprefix("prompt")
-        instructions = inputs.get(f"instructions{number}")
+        instructions, voice = (inputs.get(f"{part}{number}") for part in ("instructions", "voice"))
+        rows.clear()
+        logits.clear()
         codes, _ = model.generate(
             input_ids=[inputs[name].view(1, -1)],
             instruct_ids=[None if instructions is None else instructions.view(1, -1)],
             languages=[languages[int(inputs[f"language{number}"])]],
-            speakers=[voices[int(inputs[f"voice{number}"])]],
+            speakers=[None if voice is None else voices[int(voice)]],
             non_streaming_mode=False,
             max_new_tokens=int(inputs["n_frames"]) + 1,
             do_sample=False,
             subtalker_dosample=False,
             repetition_penalty=1.0,
         )
+        outputs[f"rows{number}"] = rows[0][0].clone()
+        outputs[f"logits{number}"] = logits[0].clone()
         outputs[f"frames{number}"] = codes[0][: int(inputs["n_frames"])].clone()
     return outputs
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+def main(folder: Path, changes: dict | None = None) -> None:
+    """The checkpoint, its config with `changes`, or what it makes of the inputs."""
     torch.set_num_threads(1)
     inputs = load_file(folder / "inputs.safetensors")
     outputs = {}
     if inputs:
         outputs = answer(folder, inputs)
     else:
-        make(folder)
+        make(folder, changes)
     save_file(outputs, folder / "outputs.safetensors")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

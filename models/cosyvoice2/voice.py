@@ -144,8 +144,14 @@ class Voices(nn.Module):
 
     def _made(self, key: str, prompt: Prompt, words: Sequence[int]) -> Voice:
         left = self._seed(prompt.codes, prompt.mel, prompt.speaker)
-        state = {name: tensor.cpu() for name, tensor in left.items()}
+        state = {name: _on_host(tensor) for name, tensor in left.items()}
         return Voice(key=key, codes=prompt.codes.tolist(), codec_state=state, words=words)
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """A copy that a GPU can read by itself: every stream begins with one, and steps wait for it."""
+    host = tensor.cpu()
+    return host.pin_memory() if tensor.is_cuda else host
 
 
 def read_voices(

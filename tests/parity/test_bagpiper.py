@@ -31,7 +31,8 @@ from tests.parity.oracle import ask
 from tests.parity.test_snac import whole
 
 N_FRAMES, N_SHORT = 200, 20
-CONFIG = EngineConfig(max_streams=9, max_batch_rows=64, prefill_rows_per_step=512, target_load=1.0)
+CONFIG = EngineConfig(max_streams=18, max_batch_rows=64, prefill_rows_per_step=512, target_load=1.0)
+"""Room for nine pairs at once."""
 TOLERANCE = 1e-5
 
 
@@ -126,6 +127,8 @@ def check(
 ) -> None:
     engine = Engine(model, config)
     ids = [engine.open(plan) for plan in plans]
+    engine.step()
+    assert engine.loop.stats.n_queued == 0, "all are in the batch"
     engine.run()
     for n, (stream_id, plan) in enumerate(zip(ids, plans, strict=True), start=first):
         expected = said(model, reference, n if first else n % len(CASES))

@@ -10,7 +10,7 @@ file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,8 +40,11 @@ def read_onnx_weights(path: Path) -> dict[str, Tensor]:
         raise WeightError(f"{path} needs the package onnx: {ADVICE}") from None
     try:
         graph = onnx.load(str(path), load_external_data=False).graph
+        # NOTE: such a tensor names a file, which the library would read wherever it is.
+        if any(one.data_location == onnx.TensorProto.EXTERNAL for one in graph.initializer):
+            raise ValueError("weights lie in other files")
         arrays = {one.name: onnx.numpy_helper.to_array(one).copy() for one in graph.initializer}
-    except (DecodeError, OSError, ValueError) as error:
+    except (DecodeError, OSError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WeightError(f"{path} is damaged or cut short ({reason}); {REMEDY}") from error
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -52,35 +55,30 @@ def _named(graph: Any, tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor
     made_by = {output: node for node in graph.node for output in node.output}
     convs = iter(("encoder.conv1", "encoder.conv2"))
     for node in graph.node:
-        given = [name for name in node.input if name in tensors]
-        if PROJECTION_BIAS in given:
-            product = made_by[next(name for name in node.input if name != PROJECTION_BIAS)]
-            yield f"{PROJECTION}.bias", tensors[PROJECTION_BIAS]
-            yield from _of(product, f"{PROJECTION}.weight", tensors)
+        given = [tensors[name] for name in node.input if name in tensors]
+        if PROJECTION_BIAS in node.input:
+            product = [made_by[name] for name in node.input if name in made_by]
+            matrices = [tensors[name] for one in product for name in one.input if name in tensors]
+            yield from _parts(PROJECTION, [one.T for one in matrices], given)
         elif node.op_type == "Conv" and "fsmn_block" not in node.name:
-            stem = next(convs, node.name)
-            parts = zip(("weight", "bias"), node.input[1:], strict=False)
-            yield from ((f"{stem}.{part}", tensors[name]) for part, name in parts)
-        elif node.name.startswith("/blocks.") and given:
-            yield from _of_block(node, tensors)
+            yield from _parts(next(convs, node.name), given[:1], given[1:])
+        elif node.name.startswith("/blocks."):
+            path = node.name.strip("/").replace("/", ".").replace("mlp.mlp", "mlp")
+            stem = f"encoder.{path.rpartition('.')[0]}"
+            match node.op_type:
+                case "LayerNormalization":
+                    yield from _parts(stem, given[:1], given[1:])
+                case "Conv":
+                    yield from _parts(stem, given, [])
+                case "MatMul":
+                    # Matrices lie the other way round.
+                    yield from _parts(stem, [one.T for one in given], [])
+                case "Add":
+                    yield from _parts(stem, [], given)
 
 
-def _of_block(node: Any, tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
-    path = node.name.strip("/").replace("/", ".").replace("mlp.mlp", "mlp")
-    stem = f"encoder.{path.rpartition('.')[0]}"
-    match node.op_type:
-        case "LayerNormalization":
-            yield f"{stem}.weight", tensors[node.input[1]]
-            yield f"{stem}.bias", tensors[node.input[2]]
-        case "Conv" | "MatMul":
-            yield from _of(node, f"{stem}.weight", tensors)
-        case "Add":
-            yield from _of(node, f"{stem}.bias", tensors)
-
-
-def _of(node: Any, key: str, tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
-    """The tensor that a node is given, as torch has it: matrices lie the other way round."""
-    for name in node.input:
-        if name in tensors:
-            tensor = tensors[name]
-            yield key, tensor.T.contiguous() if node.op_type == "MatMul" else tensor
+def _parts(
+    stem: str, weights: Sequence[Tensor], biases: Sequence[Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    yield from ((f"{stem}.weight", one.contiguous()) for one in weights)
+    yield from ((f"{stem}.bias", one) for one in biases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,9 @@ def test_onnx_files_that_cannot_be_run_are_told(onnx_file, tmp_path):
     path.write_bytes(onnx_file.read_bytes()[:3_000])
     with pytest.raises(WeightError, match="is damaged or cut short"):
         OnnxCamPlus(path)
+
+
+def test_without_the_package_that_runs_onnx_it_is_named(onnx_file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(WeightError, match=r"needs the package onnxruntime: `pip install parley"):
+        OnnxCamPlus(onnx_file)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+import onnx
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -97,4 +100,37 @@ def test_onnx_files_that_cannot_be_read_are_told(tmp_path):
     write_speech_tokenizer_onnx(path)
     path.write_bytes(path.read_bytes()[:5_000])
     with pytest.raises(WeightError, match="is damaged or cut short"):
+        read_speech_tokenizer(path)
+
+
+def test_an_onnx_file_is_a_tokenizer_of_this_kind_with_weights_in_it(tmp_path):
+    path = tmp_path / "speech_tokenizer_v2.onnx"
+    write_speech_tokenizer_onnx(path)
+    model = onnx.load(str(path))
+    for node in list(model.graph.node):
+        inputs = list(node.input)
+        del node.input[:]
+        onnx.save(model, str(path))
+        if node.op_type in ("Mul", "Constant"):
+            read_speech_tokenizer(path)
+        else:
+            with pytest.raises(WeightError, match=r"lacks encoder|missing: "):
+                read_speech_tokenizer(path)
+        node.input.extend(inputs)
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(64))
+    initializer = model.graph.initializer[0]
+    onnx.external_data_helper.set_external_data(initializer, str(secret))
+    initializer.ClearField("raw_data")
+    initializer.data_location = onnx.TensorProto.EXTERNAL
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(WeightError, match="weights lie in other files"):
+        read_speech_tokenizer(path)
+
+
+def test_without_the_package_that_reads_onnx_it_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "speech_tokenizer_v2.onnx"
+    write_speech_tokenizer_onnx(path)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(WeightError, match=r"needs the package onnx: `pip install parley\[voice\]`"):
         read_speech_tokenizer(path)

@@ -60,12 +60,14 @@ class Message:
         text: written, transcribed or spoken text; of an answer that was interrupted, only what was
             heard. None: audio that nobody has transcribed.
         audio: what the user said, float32 mono `(n,)` at `HEARD_RATE_HZ`; None where it was typed.
+        memory: `ReplyDone.memory` of this answer, as long as the conversation up to it is the same.
     """
 
     item_id: str
     role: Role
     text: str | None
     audio: Pcm | None = None
+    memory: object | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +192,8 @@ class ReplyDone:
         n_output_tokens: of the text model.
         n_frames: codec frames of the speech model.
         stage_ms: time from the start of the reply to the first output of each stage, by name.
+        memory: what the agent wants to be given back with this answer; the session does not look
+            into it.
     """
 
     reason: Literal["stop", "length"] = "stop"
@@ -197,6 +201,7 @@ class ReplyDone:
     n_output_tokens: int = 0
     n_frames: int = 0
     stage_ms: Mapping[str, float] = field(default_factory=dict)
+    memory: object | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.errors import EngineStoppedError
 from engine.types import Pcm, StreamFailed, StreamFinished
@@ -45,6 +46,21 @@ logger = logging.getLogger(__name__)
 STAGE: Final = "speech_model"
 HISTORY_TOKENS: Final = 1000
 """Of what was said before, for a model that is told it: some minutes of talk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Memory:
+    """What a model that keeps turns knows after an answer.
+
+    Args:
+        model: its name: another one's rows mean nothing to it.
+        rows: of the conversation, as its engine told them.
+        item_ids: of the messages that led to the answer.
+    """
+
+    model: str
+    rows: npt.NDArray[np.int64]
+    item_ids: tuple[str, ...]
 
 
 class NativeAgent:
@@ -208,7 +224,8 @@ class NativeReply:
         if not self._bridge.spec.takes_audio:
             *told, last = _told(request)
             return replace(asked, text=last.text, messages=tuple(told))
-        said, before = _asked(request), _before(request)
+        known = _newest_memory(request, self._bridge.spec.name)
+        said, before = _asked(request), _before(request, known)
         heard = [message.audio for message in said if message.audio is not None]
         text = " ".join(one.text for one in said if one.text and one.audio is None)
         if "speak" in self._bridge.spec.tasks and not heard:
@@ -217,6 +234,7 @@ class NativeReply:
         return replace(
             asked,
             text=text,
+            history=None if known is None else known.rows,
             messages=tuple(before),
             audio=np.concatenate(heard) if heard else None,
             audio_rate_hz=HEARD_RATE_HZ,
@@ -264,7 +282,14 @@ class NativeReply:
             reason="length" if outcome.reason == "length" else "stop",
             n_input_tokens=outcome.n_prompt_rows,
             n_frames=outcome.n_frames,
+            memory=self._memory(outcome),
         )
+
+    def _memory(self, outcome: StreamFinished) -> _Memory | None:
+        if outcome.rows is None:
+            return None
+        item_ids = [one.item_id for one in self._request.items if isinstance(one, Message)]
+        return _Memory(model=self._bridge.spec.name, rows=outcome.rows, item_ids=tuple(item_ids))
 
     def _fail(self, code: str, message: str, retry_after_s: float | None = None) -> StageFailed:
         self.cancel()
@@ -285,14 +310,29 @@ def _told(request: ReplyRequest) -> list[ModelMessage]:
     return messages
 
 
-def _before(request: ReplyRequest) -> list[ModelMessage]:
-    """What was said before that, for a model that hears: its words, and the user's voice."""
-    asked = {one.item_id for one in _asked(request)}
+def _newest_memory(request: ReplyRequest, model: str) -> _Memory | None:
+    """What the model itself knows of the conversation, up to its newest answer that it does."""
+    for item in reversed(request.items):
+        if isinstance(item, Message) and isinstance(item.memory, _Memory):
+            memory = item.memory
+            if memory.model == model:
+                return replace(memory, item_ids=(*memory.item_ids, item.item_id))
+    return None
+
+
+def _before(request: ReplyRequest, known: _Memory | None) -> list[ModelMessage]:
+    """What was said before that, for a model that hears: its words, and the user's voice.
+
+    What the model knows is left out, but for instructions: these can change.
+    """
+    left_out = {one.item_id for one in _asked(request)}
+    left_out |= set() if known is None else set(known.item_ids)
     told = [ModelMessage(role="system", text=request.instructions)] if request.instructions else []
     said = [
         ModelMessage(role=one.role, text=one.text or "", audio=one.audio)
         for one in request.items
-        if isinstance(one, Message) and one.item_id not in asked
+        if isinstance(one, Message)
+        if one.role == "system" or one.item_id not in left_out
         if one.text or one.audio is not None
     ]
     return [*told, *said]

@@ -331,7 +331,7 @@ class Answer:
     def _close_items(self, status: FinalStatus) -> None:
         is_complete = status == "completed"
         if status != "cancelled":
-            self._items.close(is_complete=is_complete, kept_s=None)
+            self._items.close(is_complete=is_complete, kept_s=None, memory=self._made().memory)
             return
         heard_s = self.playout.heard_s(self._clock())
         if self._is_client_truncating:

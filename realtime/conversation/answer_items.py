@@ -137,7 +137,12 @@ class AnswerItems:
         self._finish(item, len(self._items) - 1)
 
     def close(
-        self, *, is_complete: bool, kept_s: float | None, heard_s: float | None = None
+        self,
+        *,
+        is_complete: bool,
+        kept_s: float | None,
+        heard_s: float | None = None,
+        memory: object | None = None,
     ) -> None:
         """The response is over.
 
@@ -145,11 +150,13 @@ class AnswerItems:
             is_complete: nothing was cut.
             kept_s: what of its audio counts, where the response was stopped.
             heard_s: what of that the client seems to have heard, where it will say so itself.
+            memory: of the agent, where nothing was cut.
         """
         item = self._message
         if item is None:
             return
         part = item.parts[0]
+        item.memory = memory if is_complete else None
         item.status = "completed" if is_complete else "incomplete"
         if self._wants_audio and not is_complete:
             if kept_s is not None:

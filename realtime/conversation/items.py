@@ -56,7 +56,11 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class Item:
-    """One item. Calls have `call_id`, `name`, `arguments`; their results `call_id`, `output`."""
+    """One item. Calls have `call_id`, `name`, `arguments`; their results `call_id`, `output`.
+
+    `memory` is what the agent that answered wants to be given back; it knows the conversation up to
+    here, and is forgotten where that changes.
+    """
 
     item_id: str
     kind: ItemKind = "message"
@@ -67,6 +71,7 @@ class Item:
     name: str = ""
     arguments: str = ""
     output: str = ""
+    memory: object | None = None
 
 
 class Conversation:
@@ -108,6 +113,7 @@ class Conversation:
             message = f"there is an item {printable(item.item_id)!r} already"
             raise ProtocolError("item_id_taken", message, param="item.id")
         at = self._place(previous_item_id)
+        self._forget_memory(at)
         self._items.insert(at, item)
         before = self._items[at - 1].item_id if at else None
         dropped = []
@@ -132,7 +138,9 @@ class Conversation:
 
     def delete(self, item_id: str) -> None:
         """Take an item out. Raises: `ProtocolError`."""
-        self._items.remove(self.get(item_id, "item_delete_invalid_item_id"))
+        item = self.get(item_id, "item_delete_invalid_item_id")
+        self._forget_memory(self._items.index(item))
+        self._items.remove(item)
 
     def truncate(self, item_id: str, content_index: int, audio_s: float) -> float:
         """Cut an answer to its first seconds, and its text to what was said in them.
@@ -163,6 +171,7 @@ class Conversation:
             part.marks = [mark for mark in part.marks if mark[0] <= audio_s]
             part.audio_s = audio_s
             item.status = "incomplete"
+            self._forget_memory(self._items.index(item))
         return part.audio_s
 
     def note_heard(self, item_id: str, heard_s: float) -> None:
@@ -184,6 +193,11 @@ class Conversation:
                 return place + 1
         message = f"there is no item {printable(previous_item_id)!r} to go behind"
         raise ProtocolError("item_not_found", message, param="previous_item_id")
+
+    def _forget_memory(self, at: int) -> None:
+        """What answers from the item at this place on know is not so any more."""
+        for item in self._items[at:]:
+            item.memory = None
 
     def _forget_old_audio(self) -> None:
         n_left = round(MAX_AUDIO_S * HEARD_RATE_HZ)
@@ -268,11 +282,13 @@ def _message(item: Item) -> Message | None:
     audio = next((part.audio for part in item.parts if part.audio is not None), None)
     if not texts and (item.role != "user" or audio is None):
         return None
+    is_heard = all(part.heard_s is None or part.heard_s >= part.audio_s for part in item.parts)
     return Message(
         item_id=item.item_id,
         role=item.role,
         text=" ".join(texts) if texts else None,
         audio=audio,
+        memory=item.memory if is_heard else None,
     )
 
 

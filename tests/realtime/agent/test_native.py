@@ -13,7 +13,7 @@ from engine.loop import EngineLoop
 from engine.thread import EngineThread
 from models.spec import PlanRequest
 from realtime.agent.base import AudioDelta, Message, ReplyRequest, TextDelta
-from realtime.agent.native import NativeAgent
+from realtime.agent.native import NativeAgent, _Memory
 from realtime.bridge import EventRelay
 from realtime.playout import PlayoutClock
 from realtime.speech.speaker import GUESSED_S_PER_CHARACTER
@@ -292,3 +292,87 @@ def test_a_model_that_also_reads_out_is_told_what_is_to_be_answered():
     (asked,) = toy.asked
     assert (asked.text, asked.audio) == ("", None)
     assert roles(asked.messages) == [("user", "And now?")]
+
+
+def keeping_turns() -> Watched:
+    toy = Watched(load_toy("toy-audio-in"))
+    toy.spec = replace(toy.spec, keeps_turns=True)
+    toy._toy.spec = toy.spec
+    return toy
+
+
+async def ask(client) -> None:
+    await client.hear((LOUD, 500))
+    await client.send("input_audio_buffer.commit")
+    await client.send("response.create")
+
+
+def test_a_model_that_keeps_turns_goes_on_from_its_own_rows():
+    """What it knows is not told again; the rows are those of all that was said so far."""
+    toy = keeping_turns()
+
+    async def scenario():
+        async with native(toy=toy) as (here, _), here.client(audio=PUSH_TO_TALK) as client:
+            for _ in range(3):
+                await ask(client)
+                assert (await client.done())["status"] == "completed"
+
+    run(scenario)
+    first, second, third = toy.asked
+    assert first.history is None
+    plan = toy._toy.plan(first)
+    assert len(second.history) > len(plan.ids)
+    assert (second.history[: len(plan.ids)] == plan.ids.numpy()).all()
+    assert third.history is not None
+    assert not second.messages
+    assert not third.messages
+    assert second.audio is not None
+
+
+def test_an_answer_that_was_stopped_is_not_among_the_rows():
+    """Nothing was heard of it: both questions are open, behind the rows of the answer before."""
+    toy = keeping_turns()
+
+    async def scenario():
+        async with native(toy=toy) as (here, _), here.client(audio=PUSH_TO_TALK) as client:
+            await client.update(instructions="Be kind.", options={"frames": 5, "reply_letters": 3})
+            await ask(client)
+            await client.done()
+            await client.update(options=LONG)
+            await ask(client)
+            while not client.frames(2):
+                await client.next()
+            await client.send("response.cancel")
+            assert (await client.done())["status"] == "cancelled"
+            await client.update(options={"frames": 5, "reply_letters": 3})
+            await ask(client)
+            assert (await client.done())["status"] == "completed"
+
+    run(scenario)
+    _, second, third = toy.asked
+    assert (third.history == second.history).all()
+    assert len(third.audio) == 2 * len(second.audio)
+    assert roles(second.messages) == roles(third.messages) == [("system", "Be kind.")]
+
+
+def test_rows_of_another_model_mean_nothing():
+    toy = keeping_turns()
+    other = _Memory(model="other", rows=np.zeros((3, 1), np.int64), item_ids=("1",))
+    items = (
+        Message(item_id="1", role="user", text="Hi."),
+        Message(item_id="2", role="assistant", text="Yes?", memory=other),
+        Message(item_id="3", role="user", text=None, audio=voice(0.3)),
+    )
+
+    async def scenario():
+        async with native(toy=toy) as (here, _):
+            reply = here.agent.reply(
+                ReplyRequest(items=items, seed=1, asked_s=time.monotonic()), PlayoutClock()
+            )
+            while await reply.next_event() is not None:
+                pass
+
+    run(scenario)
+    (asked,) = toy.asked
+    assert asked.history is None
+    assert roles(asked.messages) == [("user", "Hi."), ("assistant", "Yes?")]

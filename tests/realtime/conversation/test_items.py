@@ -102,6 +102,45 @@ def test_truncation_keeps_what_was_heard_in_the_context():
     assert conversation.truncate("a", 0, 3.0) == 2.0, "what is cut does not come back"
 
 
+def remembered(conversation: Conversation) -> list[object]:
+    """Memory of each message that an agent may know."""
+    return [getattr(one, "memory", None) for one in conversation.context()]
+
+
+@pytest.fixture
+def remembering() -> Conversation:
+    """Two questions, and answers that their agent remembers."""
+    conversation = Conversation()
+    for n, item in enumerate((said("q", "?"), answer("a"), said("r", "?"), answer("b"))):
+        item.memory = None if item.role == "user" else n
+        conversation.add(item)
+    return conversation
+
+
+def test_what_an_agent_remembers_comes_back_with_its_answers(remembering):
+    remembering.add(said("s", "?"))
+    assert remembered(remembering) == [None, 1, None, 3, None]
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda one: one.truncate("b", 0, 2.0), [None, 1, None, None]),
+        (lambda one: one.truncate("a", 0, 2.0), [None, None, None, None]),
+        (lambda one: one.delete("r"), [None, 1, None]),
+        (lambda one: one.delete("q"), [None, None, None]),
+        (lambda one: one.add(said("x", "!"), "q"), [None, None, None, None, None]),
+        (lambda one: one.note_heard("b", 2.0), [None, 1, None, None]),
+        (lambda one: one.truncate("b", 0, 9.0), [None, 1, None, 3]),
+        (lambda one: one.note_heard("b", 9.0), [None, 1, None, 3]),
+    ],
+)
+def test_what_was_changed_is_not_remembered_as_it_was(remembering, change, left):
+    """Nor what came after it: an agent would go on from what the user never heard."""
+    change(remembering)
+    assert remembered(remembering) == left
+
+
 def test_truncation_past_the_end_is_clamped_and_changes_nothing():
     conversation = Conversation()
     conversation.add(answer())

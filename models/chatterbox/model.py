@@ -40,8 +40,8 @@ from models.module import ModelModule
 from models.options import check_language, check_options
 from models.spec import OptionValue, PlanRequest, SamplingParams
 
-MAX_VOICES = 32
-"""Voices kept ready."""
+MAX_VOICES = 8
+"""Voices kept ready: what one leaves in the codec has 92 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,7 +228,7 @@ def test_a_file_that_is_no_voice_is_named(folder):
     ("request_", "code"),
     [
         (PlanRequest(text=" "), "empty_text"),
-        (PlanRequest(text="x" * 201), "prompt_too_long"),
+        (PlanRequest(text="x" * 200), "prompt_too_long"),
         (PlanRequest(text="hi", language="de"), "unsupported_language"),
         (PlanRequest(text="hi", options={"exaggeration": 3.0}), "invalid_value"),
         (PlanRequest(text="hi", options={"mood": 3.0}), "unknown_option"),
@@ -301,7 +301,8 @@ def test_a_recording_changes_the_voice_alone_and_is_heard_once(model):
 
 
 def test_a_long_text_has_at_most_40_s(model):
-    """The tiny checkpoint has places for 304 rows of speech."""
+    """The tiny checkpoint has places for 202 rows of text, with its marks, and 304 of speech."""
+    assert len(model.plan(PlanRequest(text="x" * 199)).ids) == N_SETTINGS + 202 + 2
     assert model.plan(PlanRequest(text="x" * 150)).max_frames == 303
     assert model.plan(PlanRequest(text="hi", max_seconds=1.0)).max_frames == 25
 

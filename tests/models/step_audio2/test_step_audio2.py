@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import shutil
@@ -211,10 +212,35 @@ def test_voices_of_the_folder_are_told_apart(folder):
     model = load(folder)
     assert model.spec.voices == ("default_female", "another")
     plans = [model.plan(PlanRequest(text="Hello.", voice=one)) for one in (None, "another")]
-    first, second = (plan.codec_state["speaker"] for plan in plans)
-    assert (first - second).abs().max() > 1e-3
+    first, second = (plan.codec_state["flow_kept"] for plan in plans)
+    assert (first - second).abs().max() > 0.1
     # What the LM is told is the same.
     assert torch.equal(plans[0].ids, plans[1].ids)
+
+
+def test_a_recording_is_the_voice_and_what_is_said_is_not(model, tmp_path):
+    write_voice(tmp_path / "voice.wav", seed=7)
+    file = base64.b64encode((tmp_path / "voice.wav").read_bytes()).decode()
+    asked = PlanRequest(text="", audio=noise(0.5), audio_rate_hz=RATE_HZ)
+    named = model.plan(asked).codec_state["flow_kept"]
+    given = {"reference_audio": file}
+    recorded = model.plan(replace(asked, options=given)).codec_state["flow_kept"]
+    others = model.plan(replace(asked, audio=noise(0.5, seed=3))).codec_state["flow_kept"]
+    assert torch.equal(named, others)
+    assert (named - recorded).abs().max() > 0.1
+
+
+def test_a_voice_has_two_mel_frames_for_each_code(checkpoint, monkeypatch):
+    """Where the recording ends within a code, its last frame goes on, as in the reference."""
+    model = load(checkpoint)
+    heard = []
+    monkeypatch.setattr(model.voices.token2wav, "seed", lambda *given: heard.append(given) or {})
+    model.plan(PlanRequest(text="Hello."))
+    ((codes, mel, speaker),) = heard
+    # 1.7 s: 42.5 codes, and 85 frames.
+    assert (len(codes), mel.shape, len(speaker)) == (43, (16, 86), 192)
+    assert torch.equal(mel[:, 85], mel[:, 84])
+    assert mel[:, 84].std() > 0.01
 
 
 def test_a_damaged_voice_is_named(folder):

@@ -47,7 +47,7 @@ def _nodes(state: State) -> Iterator[Node]:
         for part in ("attn_ln", "attn.query", "attn.key", "attn.value", "attn.fsmn_block"):
             yield from _part_nodes(state, stem, part, number)
             number += 2
-        scale = numpy_helper.from_array(np.float32(0.35))
+        scale = numpy_helper.from_array(np.array(0.35, dtype=np.float32))
         yield helper.make_node("Constant", [], ["scale"], name=f"{stem}/attn/C", value=scale), {}
         yield helper.make_node("Mul", ["q", "scale"], ["scaled"], name=f"{stem}/attn/Mul"), {}
         for part in ("attn.out", "mlp_ln", "mlp.0", "mlp.2"):

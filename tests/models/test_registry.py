@@ -24,6 +24,7 @@ PUBLISHED = (
     "chatterbox-multilingual",
     "cosyvoice2",
     "bagpiper",
+    "glm4-voice",
 )
 
 

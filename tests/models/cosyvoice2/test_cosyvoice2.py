@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from loadtest.bench.published_cosyvoice import YAML as PUBLISHED
 from models.base import PromptPlan
 from models.cosyvoice2.config import (
     IS_OPEN,
@@ -23,8 +25,10 @@ from models.cosyvoice2.config import (
     needs,
 )
 from models.cosyvoice2.model import CosyVoiceModel, is_in, load, read_spec
+from models.cosyvoice2.vocoder import vocoder_config
 from models.errors import PlanError, WeightError
 from models.hub import WEIGHT_SUFFIXES
+from models.hyperpyyaml import read_hyperpyyaml
 from models.spec import OptionValue, PlanRequest
 from tests.models.cosyvoice2.tiny import (
     YAML,
@@ -90,6 +94,19 @@ def test_the_facts_come_from_the_files(checkpoint):
     assert spec.streams_text({})
     assert not spec.streams_text({"reference_text": "so"})
     assert not spec.streams_text({"instructions": "slowly"})
+
+
+def test_the_published_size_has_the_figures_of_the_docs(tmp_path):
+    """`docs/models.md`: chunks, what is held back, and what a stream remembers."""
+    (tmp_path / "cosyvoice2.yaml").write_text(PUBLISHED)
+    config = vocoder_config(read_hyperpyyaml(tmp_path / "cosyvoice2.yaml"))
+    codec = config.codec_spec()
+    assert (codec.first_frames, codec.chunk_frames) == ((15, 40), (25, 50))
+    assert codec.lookahead_frames == 9
+    widths = {one.name: getattr(torch, one.dtype).itemsize for one in codec.state}
+    n_bytes = {one.name: widths[one.name] * math.prod(one.shape) for one in codec.state}
+    assert round(sum(n_bytes.values()) / 1e6) == 93
+    assert round(n_bytes["flow_kept"] / 1e6) == 86
 
 
 def test_of_the_hub_the_files_come_that_are_read(folder):

@@ -178,11 +178,41 @@ def chatterbox(folder: Path) -> Taken:
     return model.model, generate
 
 
+def step_audio2(folder: Path) -> Taken:
+    """The Qwen2 alone, drawn from as the published model is."""
+    from safetensors.torch import load_file
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    held = load_file(folder / "model.safetensors")
+    weights = {key: one for key, one in held.items() if key.startswith(("model.", "lm_head."))}
+    stated = json.loads((folder / "config.json").read_text())["text_config"]
+    model: Any = Qwen2ForCausalLM(Qwen2Config(**stated))
+    model.eval().load_state_dict(weights)
+    ids = torch.tensor([PROMPT])
+
+    def generate(n_steps: int) -> object:
+        return model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            temperature=0.7,
+            top_p=0.9,
+            top_k=0,
+            repetition_penalty=1.05,
+            min_new_tokens=n_steps,
+            max_new_tokens=n_steps,
+            pad_token_id=0,
+        )
+
+    return model.model, generate
+
+
 REFERENCES: Final[dict[str, Callable[[Path], Taken]]] = {
     "orpheus": orpheus,
     "csm": csm,
     "qwen3-tts": qwen3_tts,
     "cosyvoice2": cosyvoice2,
+    "step-audio2": step_audio2,
     "chatterbox": chatterbox,
 }
 

@@ -103,9 +103,27 @@ class HiftConfig:
             pairs = zip(self.residual_kernels, self.residual_dilations, strict=True)
             blocks = max(_reach(kernel, dilations) for kernel, dilations in pairs) * finest
             by_mel, by_source = by_mel + blocks, by_source + blocks
-        # The last grid begins a position early; the last layer, and the transform back.
-        last = (1 + KERNEL // 2) * self.n_hop + self.n_fft // 2 + self.n_hop
-        return math.ceil((max(by_mel, by_source) + last) / width)
+        return math.ceil((max(by_mel, by_source) + self._last_reach) / width)
+
+    @property
+    def block_reaches(self) -> tuple[int, ...]:
+        """Mel frames to either side that the residual blocks of each upsampling must see."""
+        finest, reach, frames = self.n_hop, self._last_reach, []
+        for idx in reversed(range(len(self.strides))):
+            pairs = zip(self.residual_kernels, self.residual_dilations, strict=True)
+            reach += max(_reach(kernel, dilations) for kernel, dilations in pairs) * finest
+            frames.append(math.ceil(reach / self.samples_per_frame))
+            stride = self.strides[idx]
+            by_mel = (self.kernels[idx] - stride) // 2 * finest + finest * stride
+            by_source = (1 + _reach(self.source_kernels[idx], self.source_dilations[idx])) * finest
+            reach += max(by_mel, by_source + self.n_fft // 2)
+            finest *= stride
+        return tuple(reversed(frames))
+
+    @property
+    def _last_reach(self) -> int:
+        """Samples: the last grid begins a position early; the last layer, and the way back."""
+        return (1 + KERNEL // 2) * self.n_hop + self.n_fft // 2 + self.n_hop
 
 
 def _reach(kernel: int, dilations: tuple[int, ...]) -> int:
@@ -200,6 +218,7 @@ class Hift(nn.Module):
         start = n_before - reach - ahead
         span = Span(start=start, end=torch.where(is_last, n_after, ENDLESS))
         pcm, cycles = self._run(window, span, state[CYCLES][:, 0], F0_REACH + 1, n_valid)
+        start = start + reach - self.config.block_reaches[-1]
         first = (n_before - ahead).clamp(min=0)
         last = torch.where(is_last, n_after, (n_after - ahead).clamp(min=0))
         given, n_samples = cut(pcm, start, first, last, n_new + ahead, self.samples_per_frame)
@@ -227,27 +246,39 @@ class Hift(nn.Module):
         return self._filter(x, wave, span).clamp(-self.config.limit, self.config.limit), cycles
 
     def _filter(self, x: Tensor, wave: Tensor, span: Span) -> Tensor:
-        n_edge = self.config.n_fft // 2
-        rate = math.prod(self.config.strides)
+        """PCM of a window, but for what lies too far back for its audio to be asked for."""
+        n_edge, n_hops = self.config.n_fft // 2, math.prod(self.config.strides)
         # The transforms' grid has one position more than there are hops.
-        fine = Span(start=span.start * rate, end=span.end * rate + 1)
+        fine = Span(start=span.start * n_hops, end=span.end * n_hops + 1)
         source = as_channels_last(wave.unsqueeze(1))
         source = mirrored(source, span, self.samples_per_frame, n_edge, n_edge)
         spectrum = at_edges(self.transform(source), fine, 1)
-        x, rate, where = self.conv_pre(x, span, 1), 1, span
-        n_blocks = len(self.config.residual_kernels)
+        x, rate = self.conv_pre(x, span, 1), 1
+        n_left, n_blocks = self.config.reach, len(self.config.residual_kernels)
         for idx, up in enumerate(self.ups):
             x = up(functional.leaky_relu(x, self.config.slope), span, rate)
             rate *= self.config.strides[idx]
-            if idx == len(self.ups) - 1:
-                x, where, rate = mirrored(x, span, rate, 1, 0), fine, 1
+            is_last = idx == len(self.ups) - 1
+            if is_last:
+                x = mirrored(x, span, rate, 1, 0)
             beside = self.source_downs[idx](spectrum)
-            x = x + self.source_resblocks[idx](beside, where, rate)
+            grid = (fine, 1) if is_last else (span, rate)
+            x = x + self.source_resblocks[idx](beside, *grid)
+            # The finer the grid, the fewer frames back are seen from here on.
+            n_cut, n_left = n_left - self.config.block_reaches[idx], self.config.block_reaches[idx]
+            span, fine = _later(span, n_cut), _later(fine, n_cut * n_hops)
+            x, spectrum = x[..., n_cut * rate :], spectrum[..., n_cut * n_hops :]
+            grid = (fine, 1) if is_last else (span, rate)
             blocks = self.resblocks[idx * n_blocks : (idx + 1) * n_blocks]
-            x = torch.stack([block(x, where, rate) for block in blocks]).mean(dim=0)
+            x = torch.stack([block(x, *grid) for block in blocks]).mean(dim=0)
         x = self.conv_post(functional.leaky_relu(x), fine, 1)
         pcm: Tensor = self.inverse(x[:, :, 0], fine)
         return pcm
+
+
+def _later(span: Span, n: int) -> Span:
+    """Without its first `n` steps."""
+    return Span(start=span.start + n, end=span.end)
 
 
 class _Residual(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from models.csm.weights import MOSHI_FILE, read_weights
 from models.errors import PlanError, WeightError
 from models.registry import read_spec
 from models.spec import PlanRequest
+from tests.engine.harness import CONFIG, Engine
 from tests.models.csm.tiny import make_checkpoint
 
 RATE_HZ = 24_000
@@ -189,6 +191,27 @@ def test_a_frame_of_zeros_ends_the_speech_and_nothing_less_does(model):
     step = model.advance(state, rows, feed)
     assert step.is_finished.tolist() == [False, True, False]
     assert step.emits.tolist() == [True, False, True]
+
+
+def test_marks_above_the_codec_s_codes_are_never_drawn(model, monkeypatch):
+    """Not even where they are the likeliest, by the backbone or by the depth model."""
+    n_codes = model.config.mimi.n_codes
+    assert model.config.backbone.n_ids > n_codes
+    drawn = []
+
+    def favoured(logits: torch.Tensor) -> torch.Tensor:
+        return torch.cat([logits[:, :n_codes], logits[:, n_codes:] + 1e6], dim=1)
+
+    heads, depth_head, advance = model.heads, model.depth_head, model.advance
+    monkeypatch.setattr(model, "heads", lambda hidden: [favoured(one) for one in heads(hidden)])
+    monkeypatch.setattr(model, "depth_head", lambda *asked: favoured(depth_head(*asked)))
+    monkeypatch.setattr(
+        model, "advance", lambda state, ids, feed: drawn.append(ids) or advance(state, ids, feed)
+    )
+    plan = replace(model.plan(PlanRequest(text="hi")), max_frames=3)
+    Engine(model, CONFIG).speak([plan], seeds=[1])
+    assert len(drawn) >= 3
+    assert int(torch.cat(drawn)[:, 1:].max()) < n_codes
 
 
 def test_original_weights_find_their_codec(model, tmp_path):

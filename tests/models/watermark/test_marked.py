@@ -10,6 +10,7 @@ import torch
 
 from engine import device as device_module
 from engine.graphs import Graphs
+from models.base import Decoded
 from models.watermark.marked import Marked
 from models.watermark.stage import Stage
 from tests.engine.harness import CONFIG, Engine, load_toy, make_plan
@@ -75,6 +76,21 @@ def test_a_mark_that_holds_back_more_than_a_chunk_waits():
     (pcm,) = engine.speak([make_plan(slow, "hello")], seeds=[1])
     assert len(pcm) == 5 * 1920
     engine.check_is_empty()
+
+
+def test_what_a_model_leaves_behind_its_samples_is_not_heard(monkeypatch):
+    """Nothing says that it is silence."""
+    model = marked_toy("toy-tone")
+    (expected,) = Engine(model).speak([make_plan(model, "hello")], seeds=[1])
+    decode = model.model.decode
+
+    def littered(*asked: object) -> Decoded:
+        given = decode(*asked)
+        return replace(given, pcm=torch.nn.functional.pad(given.pcm, (0, 100), value=0.5))
+
+    monkeypatch.setattr(model.model, "decode", littered)
+    (pcm,) = Engine(model).speak([make_plan(model, "hello")], seeds=[1])
+    np.testing.assert_allclose(pcm, expected, rtol=0, atol=TOLERANCE)
 
 
 def test_a_cancelled_stream_leaves_nothing_behind():

@@ -30,7 +30,7 @@ KEPT, CONTEXTS = "flow_kept", "flow_contexts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFrames:
-    """How much of the past is remembered.
+    """How much of the past is remembered; by default 2 s of a prompt and 2 s before a chunk.
 
     Args:
         first: frames from the start of a stream, its prompt's among them.
@@ -38,8 +38,8 @@ class KeptFrames:
         dtype: in which the rows of attention layers are remembered.
     """
 
-    first: int
-    last: int
+    first: int = 100
+    last: int = 100
     dtype: Literal["float32", "float16"] = "float16"
 
     @property

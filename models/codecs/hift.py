@@ -269,8 +269,11 @@ class Hift(nn.Module):
             span, fine = _later(span, n_cut), _later(fine, n_cut * n_hops)
             x, spectrum = x[..., n_cut * rate :], spectrum[..., n_cut * n_hops :]
             grid = (fine, 1) if is_last else (span, rate)
-            blocks = self.resblocks[idx * n_blocks : (idx + 1) * n_blocks]
-            x = torch.stack([block(x, *grid) for block in blocks]).mean(dim=0)
+            first, *others = self.resblocks[idx * n_blocks : (idx + 1) * n_blocks]
+            total = first(x, *grid)
+            for block in others:
+                total += block(x, *grid)
+            x = total / n_blocks
         x = self.conv_post(functional.leaky_relu(x), fine, 1)
         pcm: Tensor = self.inverse(x[:, :, 0], fine)
         return pcm

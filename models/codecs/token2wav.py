@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,8 @@ from models.spec import CodecSpec, StateSpec
 
 CLOCK, BEGIN = "token_start", "token_begin"
 TOKENS, KNOWN, SPEAKER = "tokens", "known_mel", "speaker"
+_SEED_CHUNKS: Final = 4
+"""Of a call over a prompt: what is remembered is looked at once for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +173,8 @@ class Token2Wav(nn.Module):
     ) -> Mapping[str, Tensor]:
         """State of encoder and flow after the first `n_whole` tokens of a prompt."""
         state: Mapping[str, Tensor] = self._blank(mel.device)
-        for start in range(0, n_whole, self.chunk_tokens):
-            end = start + self.chunk_tokens
+        for start in range(0, n_whole, _SEED_CHUNKS * self.chunk_tokens):
+            end = min(n_whole, start + _SEED_CHUNKS * self.chunk_tokens)
             at = torch.tensor([start], device=mel.device)
             place = Place(start=at, begin=torch.zeros_like(at), end=at + ENDLESS)
             window = tokens[None, start : end + self.n_ahead]

@@ -20,6 +20,7 @@ from models.watermark.silent_cipher import ENERGY, SDR_DB, SilentCipher, load_si
 from models.watermark.spectra import Columns
 from models.watermark.stage import Stage
 from realtime.audio.files import read_audio
+from tests.models.watermark.detector import load_detector
 from tests.models.watermark.tiny import MESSAGE, frame, start, whole
 from tests.parity.oracle import APART, ask
 
@@ -99,6 +100,14 @@ def test_the_cipher_by_what_was_heard_is_near_that(marked, folder, signals, name
     cipher = load_silent_cipher(folder / "cipher", MESSAGE)
     ours = whole(Stage(cipher, frame(CIPHER_HZ, 100)), signals[name][None])[0]
     assert distance_db(ours, marked[f"{name}.resting"], signals[name]) < -6
+
+
+def test_what_finds_the_message_reads_as_the_package_does(marked, folder):
+    """On random weights it reads noise, but the same: with real ones it would find ours."""
+    detector = load_detector(folder / "cipher")
+    logits = detector(marked["long.resting"])
+    assert marked["logits"].std(dim=0).min() > 1e-3, "columns differ"
+    torch.testing.assert_close(logits, marked["logits"], atol=1e-4, rtol=1e-4)
 
 
 def test_batch_norms_in_training_would_need_the_whole(marked, signals):

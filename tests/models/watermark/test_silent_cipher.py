@@ -16,6 +16,7 @@ from models.watermark.silent_cipher import (
 )
 from models.watermark.spectra import Columns
 from models.watermark.stage import Stage
+from tests.models.watermark.detector import message_of
 from tests.models.watermark.tiny import (
     CIPHER_HPARAMS,
     MESSAGE,
@@ -103,6 +104,15 @@ def test_the_network_is_not_given_faint_noise_as_loud_as_speech():
 def test_a_message_is_spelt_two_bits_a_column_and_closed():
     letters = spelt(bytes([0b00_01_10_11, 0xFF, 0, 0b11_00_11_00, 1]))
     assert letters.tolist() == [1, 2, 3, 4] + [4] * 4 + [1] * 4 + [4, 1, 4, 1] + [1, 1, 1, 2, 0]
+
+
+@pytest.mark.parametrize("n_skipped", [0, 1, 13, 20])
+def test_what_is_spelt_is_read_again_wherever_one_begins_to_listen(n_skipped):
+    letters = spelt(MESSAGE).repeat(4)[n_skipped:]
+    heard = torch.nn.functional.one_hot(letters, 5).float()
+    heard[30:36] = heard[30:36].roll(1, dims=1)  # Some are misheard, and outvoted.
+    assert message_of(heard, len(spelt(MESSAGE))) == MESSAGE
+    assert message_of(torch.zeros(63, 5).index_fill(1, torch.tensor([2]), 1.0), 21) is None
 
 
 def test_another_message_is_another_mark():

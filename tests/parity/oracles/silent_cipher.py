@@ -75,7 +75,7 @@ def main(folder: Path) -> None:
                 y, _ = model.encode_wav(signal.numpy(), 44_100, message, SDR_DB, calc_sdr=False)
                 outputs[f"{name}.{'training' if mode else 'resting'}"] = torch.from_numpy(y)
         carrier, _ = model.stft.transform(outputs["long.resting"][None])
-        outputs["logits"] = model.dec_m[0](carrier[:, None])[0, 0]
+        outputs["logits"] = model.dec_m[0](carrier[:, None])[0, 0].T
     place = folder / "cipher"
     place.mkdir()
     (place / "hparams.yaml").write_text(yaml.safe_dump(HPARAMS))

@@ -152,6 +152,15 @@ def test_heard_audio_becomes_the_reference_s_rows(model, plans, reference):
             assert plans[n].embed_mask is None
 
 
+def test_pieces_of_several_requests_are_heard_as_if_alone(model):
+    """However they meet: also what ends on an odd row, or is hardly there."""
+    pieces = [heard(n_rows / 50 + 0.001) for n_rows in (150, 121, 122, 123, 76)]
+    alone = [model.hearing.rows([piece])[0] for piece in pieces]
+    for n, rows in enumerate(model.hearing.rows(pieces)):
+        assert len(rows) > 0
+        torch.testing.assert_close(rows, alone[n], atol=1e-5, rtol=1e-5)
+
+
 def test_prompts_are_the_published_ones(model, plans):
     """As `apply_chat_template` writes them, with marks only where they are meant."""
     text = [model.tokenizer.decode(p.ids[:, 0].tolist(), skip_special_tokens=False) for p in plans]

@@ -23,6 +23,7 @@ from torch import Tensor
 from loadtest.bench.published_chatterbox import make_chatterbox
 from loadtest.bench.published_cosyvoice import make_cosyvoice2
 from loadtest.bench.published_espnet import make_bagpiper, make_opuslm
+from loadtest.bench.published_glm import make_glm4_voice
 from loadtest.bench.published_step import make_step_audio2
 from loadtest.bench.random_weights import draw, random_model, save_tokenizer
 from loadtest.gpu_check.sizes import LLAMA_3B, QWEN_CODEC, SNAC_24KHZ
@@ -37,6 +38,7 @@ LAYERS: Final = {
     "cosyvoice2": (8, 24),
     "chatterbox": (8, 30),
     "step-audio2": (2, 28),
+    "glm4-voice": (2, 40),
 }
 """Layers here, and in the published checkpoint."""
 ROPE: Final = {**LLAMA_3B["rope_scaling"], "rope_theta": LLAMA_3B["rope_theta"]}
@@ -256,6 +258,7 @@ MAKERS: Final[dict[str, Callable[[Path, int], None]]] = {
     "bagpiper": make_bagpiper,
     "cosyvoice2": make_cosyvoice2,
     "chatterbox": make_chatterbox,
+    "glm4-voice": make_glm4_voice,
     "step-audio2": make_step_audio2,
 }
 

@@ -207,12 +207,72 @@ def step_audio2(folder: Path) -> Taken:
     return model.model, generate
 
 
+def glm4_voice(folder: Path) -> Taken:
+    """The GLM alone, drawn from as the published model is."""
+    from safetensors.torch import load_file
+    from transformers import GlmConfig, GlmForCausalLM
+
+    stated = json.loads((folder / "config.json").read_text())
+    n_kv, head_dim = stated["multi_query_group_num"], stated["kv_channels"]
+    sizes = [stated["num_attention_heads"] * head_dim, n_kv * head_dim, n_kv * head_dim]
+    held = load_file(folder / "model.safetensors")
+    weights = {
+        "model.embed_tokens.weight": held["transformer.embedding.word_embeddings.weight"],
+        "model.norm.weight": held["transformer.encoder.final_layernorm.weight"],
+        "lm_head.weight": held["transformer.output_layer.weight"],
+    }
+    for idx in range(stated["num_layers"]):
+        theirs, own = f"transformer.encoder.layers.{idx}.", f"model.layers.{idx}."
+        for kind in ("weight", "bias"):
+            joined = held[f"{theirs}self_attention.query_key_value.{kind}"]
+            for name, part in zip("qkv", torch.split(joined, sizes), strict=True):
+                weights[f"{own}self_attn.{name}_proj.{kind}"] = part
+        for name, their_name in (
+            ("self_attn.o_proj", "self_attention.dense"),
+            ("mlp.gate_up_proj", "mlp.dense_h_to_4h"),
+            ("mlp.down_proj", "mlp.dense_4h_to_h"),
+            ("input_layernorm", "input_layernorm"),
+            ("post_attention_layernorm", "post_attention_layernorm"),
+        ):
+            weights[f"{own}{name}.weight"] = held[f"{theirs}{their_name}.weight"]
+    config = GlmConfig(
+        vocab_size=stated["padded_vocab_size"],
+        hidden_size=stated["hidden_size"],
+        intermediate_size=stated["ffn_hidden_size"],
+        num_hidden_layers=stated["num_layers"],
+        num_attention_heads=stated["num_attention_heads"],
+        num_key_value_heads=n_kv,
+        head_dim=head_dim,
+        rms_norm_eps=stated["layernorm_epsilon"],
+        tie_word_embeddings=False,
+    )
+    model: Any = GlmForCausalLM(config)
+    model.eval().load_state_dict(weights)
+    ids = torch.tensor([PROMPT])
+
+    def generate(n_steps: int) -> object:
+        return model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            temperature=0.2,
+            top_p=0.8,
+            top_k=0,
+            min_new_tokens=n_steps,
+            max_new_tokens=n_steps,
+            pad_token_id=0,
+        )
+
+    return model.model, generate
+
+
 REFERENCES: Final[dict[str, Callable[[Path], Taken]]] = {
     "orpheus": orpheus,
     "csm": csm,
     "qwen3-tts": qwen3_tts,
     "cosyvoice2": cosyvoice2,
     "step-audio2": step_audio2,
+    "glm4-voice": glm4_voice,
     "chatterbox": chatterbox,
 }
 

@@ -13,13 +13,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.device import load_on
 from loadtest.traffic.recordings import FOLDER
 from models.audio.resample import resample
+from models.base import SpeechModel
+from models.spec import PlanRequest
+from models.watermark.marked import Marked
 from models.watermark.perth import load_perth
 from models.watermark.silent_cipher import ENERGY, SDR_DB, SilentCipher, load_silent_cipher
 from models.watermark.spectra import Columns
 from models.watermark.stage import Stage
 from realtime.audio.files import read_audio
+from tests.engine.harness import Engine
 from tests.models.watermark.detector import load_detector
 from tests.models.watermark.tiny import MESSAGE, frame, start, whole
 from tests.parity.oracle import APART, ask
@@ -142,12 +147,22 @@ def found(perth, speech, tmp_path_factory) -> dict[str, Tensor]:
             given, n_given, state = stage(chunk, counts, state, torch.tensor([n == 72]))
         chunks.append(given[0, : n_given[0]])
     there = resample(speech, SPOKEN_HZ, PERTH_HZ)
+    pico = load_on("pico")
     inputs = {
         "speech": there,
         "found.bare": there.clone(),
         "found.streamed": resample(torch.cat(chunks), SPOKEN_HZ, PERTH_HZ),
+        "found.pico": said(pico),
+        "found.marked pico": said(Marked(pico, perth)),
     }
     return ask("perth_mark", tmp_path_factory.mktemp("perth"), inputs, apart="watermark")
+
+
+def said(model: SpeechModel) -> Tensor:
+    """A sentence of a model on the engine, as the package hears it."""
+    plan = model.plan(PlanRequest(text="Good morning. It is a fine day.", seed=1))
+    (pcm,) = Engine(model).speak([plan], seeds=[1])
+    return resample(torch.from_numpy(pcm), model.spec.frame.sample_rate_hz, PERTH_HZ)
 
 
 def test_perth_marks_as_the_package_does(perth, speech, found):
@@ -165,3 +180,9 @@ def test_the_package_finds_what_was_marked_in_a_stream(found):
     assert found["found.bare.found"] < 0.1
     assert found["found.streamed.found"] > 0.9
     assert found["speech.found"] > 0.9, "its own"
+
+
+def test_the_package_finds_the_mark_in_what_the_embedded_model_speaks(found):
+    """All of it as it is published: the model, the mark, and what finds it."""
+    assert found["found.pico.found"] < 0.1
+    assert found["found.marked pico.found"] > 0.9

@@ -74,6 +74,17 @@ def class_of(config: Config) -> str:
     return str(config.values.get(TAG, "")).rpartition(".")[2]
 
 
+def part_of(config: Config, key: str, kind: str) -> Config:
+    """What a class is made with, of a mapping within. Raises: `WeightError`: of another class."""
+    part = config.part(key)
+    if class_of(part) != kind:
+        raise WeightError(
+            f"{config.source} has {config.prefix}{key} of class {class_of(part)!r}, "
+            f"{kind} is known here"
+        )
+    return part
+
+
 class _Resolver:
     """Follows the references of a file."""
 

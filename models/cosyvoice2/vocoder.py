@@ -17,11 +17,12 @@ from models.codecs.conformer import FACTOR, ConformerConfig
 from models.codecs.flow import FlowConfig
 from models.codecs.flow_memory import KeptFrames
 from models.codecs.hift import Hift, HiftConfig, make_hift
+from models.codecs.hift_yaml import read_hift
 from models.codecs.speech_flow import SpeechFlow, SpeechFlowConfig, make_speech_flow
 from models.codecs.token2wav import Token2Wav
 from models.codecs.unet import Unet, UnetConfig
 from models.errors import WeightError
-from models.hyperpyyaml import class_of
+from models.hyperpyyaml import part_of
 from models.spec import CodecSpec
 
 FLOW_FILE, HIFT_FILE = "flow.pt", "hift.pt"
@@ -96,14 +97,14 @@ class VocoderConfig:
 
 def vocoder_config(config: Config) -> VocoderConfig:
     """What `cosyvoice2.yaml` states. Raises: `WeightError`, it names the key."""
-    mel = _mel(config.part("feat_extractor"))
-    flow, hift = config.part("flow"), _hift(config.part("hift"))
-    _expect_class(flow, "flow", "CausalMaskedDiffWithXvec")
+    mel = _mel(part_of(config, "feat_extractor", "mel_spectrogram"))
+    flow, hift = part_of(config, "flow", "CausalMaskedDiffWithXvec"), read_hift(config)
     flow.expect("token_mel_ratio", FACTOR)
     flow.expect("output_size", mel.n_mels)
     flow.expect("output_type", "mel")
-    encoder, decoder = flow.part("encoder"), flow.part("decoder")
-    estimator = decoder.part("estimator")
+    encoder = part_of(flow, "encoder", "UpsampleConformerEncoder")
+    decoder = part_of(flow, "decoder", "CausalConditionalCFM")
+    estimator = part_of(decoder, "estimator", "CausalConditionalDecoder")
     chunk_frames = estimator.integer("static_chunk_size")
     if chunk_frames < FACTOR or chunk_frames % FACTOR:
         raise WeightError(
@@ -133,19 +134,13 @@ def vocoder_config(config: Config) -> VocoderConfig:
                 kept=kept,
             ),
         ),
-        unet=_unet(decoder, mel.n_mels),
+        unet=_unet(estimator, mel.n_mels),
         hift=hift,
         mel=mel,
     )
 
 
-def _expect_class(config: Config, name: str, known: str) -> None:
-    if (kind := class_of(config)) != known:
-        raise WeightError(f"{config.source} has {name} of class {kind!r}, {known} is known here")
-
-
 def _mel(config: Config) -> MelConfig:
-    _expect_class(config, "feat_extractor", "mel_spectrogram")
     n_fft, rate_hz = config.integer("n_fft"), config.integer("sampling_rate")
     for key, value in (("win_size", n_fft), ("fmin", 0), ("center", False)):
         config.expect(key, value)
@@ -160,7 +155,6 @@ def _mel(config: Config) -> MelConfig:
 
 
 def _encoder(config: Config, flow: Config, chunk_tokens: int) -> ConformerConfig:
-    _expect_class(config, "flow.encoder", "UpsampleConformerEncoder")
     n_in = flow.integer("input_size")
     for key, value in (
         ("input_size", n_in),
@@ -196,10 +190,7 @@ def _solver(decoder: Config) -> Config:
     return solver
 
 
-def _unet(decoder: Config, n_mels: int) -> UnetConfig:
-    _expect_class(decoder, "flow.decoder", "CausalConditionalCFM")
-    config = decoder.part("estimator")
-    _expect_class(config, "flow.decoder.estimator", "CausalConditionalDecoder")
+def _unet(config: Config, n_mels: int) -> UnetConfig:
     for key, value in (("in_channels", 4 * n_mels), ("out_channels", n_mels), ("act_fn", "gelu")):
         config.expect(key, value)
     channels = config.integers("channels")
@@ -215,42 +206,3 @@ def _unet(decoder: Config, n_mels: int) -> UnetConfig:
         n_heads=config.integer("num_heads"),
         head_dim=config.integer("attention_head_dim"),
     )
-
-
-def _hift(config: Config) -> HiftConfig:
-    _expect_class(config, "hift", "HiFTGenerator")
-    predictor, transform = config.part("f0_predictor"), config.part("istft_params")
-    _expect_class(predictor, "hift.f0_predictor", "ConvRNNF0Predictor")
-    predictor.expect("num_class", 1)
-    predictor.expect("in_channels", config.integer("in_channels"))
-    rate_hz = config.integer("sampling_rate")
-    return HiftConfig(
-        sample_rate_hz=rate_hz,
-        n_mels=config.integer("in_channels"),
-        n_channels=config.integer("base_channels"),
-        strides=config.integers("upsample_rates"),
-        kernels=config.integers("upsample_kernel_sizes"),
-        n_fft=transform.integer("n_fft"),
-        n_hop=transform.integer("hop_len"),
-        residual_kernels=config.integers("resblock_kernel_sizes"),
-        residual_dilations=_dilations(config, "resblock_dilation_sizes"),
-        source_kernels=config.integers("source_resblock_kernel_sizes"),
-        source_dilations=_dilations(config, "source_resblock_dilation_sizes"),
-        n_f0_channels=predictor.integer("cond_channels"),
-        n_harmonics=config.integer("nb_harmonics"),
-        sine_gain=config.number("nsf_alpha"),
-        noise_gain=config.number("nsf_sigma"),
-        voiced_hz=config.number("nsf_voiced_threshold"),
-        # Source: `HiFTGenerator.__init__`, which takes this form at all rates but 22.05 kHz.
-        is_interpolated=rate_hz != 22_050,
-        slope=config.number("lrelu_slope"),
-        limit=config.number("audio_limit"),
-    )
-
-
-def _dilations(config: Config, key: str) -> tuple[tuple[int, ...], ...]:
-    value = config.optional(key)
-    if not isinstance(value, list) or not value:
-        raise WeightError(f"{config.source} does not state {config.prefix}{key} as lists")
-    rows = Config({str(idx): row for idx, row in enumerate(value)}, config.source, f"{key}.")
-    return tuple(rows.integers(idx) for idx in rows.values)

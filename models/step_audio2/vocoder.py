@@ -27,7 +27,7 @@ from models.codecs.hift import Hift, HiftConfig, make_hift
 from models.codecs.speech_flow import SpeechFlow, SpeechFlowConfig, make_speech_flow
 from models.codecs.token2wav import Token2Wav, Token2WavConfig
 from models.errors import WeightError
-from models.hyperpyyaml import class_of, read_hyperpyyaml
+from models.hyperpyyaml import part_of, read_hyperpyyaml
 from models.spec import CodecSpec
 
 FLOW_FILE: Final = "flow.pt"
@@ -126,8 +126,8 @@ class VocoderConfig:
 
 def read_vocoder_config(folder: Path) -> VocoderConfig:
     """What `flow.yaml` states. Raises: `WeightError`, it names the file or the key."""
-    flow = _part(read_hyperpyyaml(folder / YAML_FILE), "flow", "CausalMaskedDiffWithXvec")
-    decoder = _part(flow, "decoder", "CausalConditionalCFM")
+    flow = part_of(read_hyperpyyaml(folder / YAML_FILE), "flow", "CausalMaskedDiffWithXvec")
+    decoder = part_of(flow, "decoder", "CausalConditionalCFM")
     flow.expect("output_type", "mel")
     n_mels = flow.integer("output_size")
     return VocoderConfig(
@@ -135,7 +135,7 @@ def read_vocoder_config(folder: Path) -> VocoderConfig:
             n_tokens=flow.integer("vocab_size"),
             speaker_dim=flow.integer("spk_embed_dim"),
             encoder=_encoder(
-                _part(flow, "encoder", "UpsampleConformerEncoderV2"), flow.integer("input_size")
+                part_of(flow, "encoder", "UpsampleConformerEncoderV2"), flow.integer("input_size")
             ),
             flow=FlowConfig(
                 n_mels=n_mels,
@@ -145,20 +145,9 @@ def read_vocoder_config(folder: Path) -> VocoderConfig:
                 kept=KeptFrames(first=FACTOR * PROMPT_TOKENS, last=FACTOR * RECENT_TOKENS),
             ),
         ),
-        estimator=_estimator(_part(decoder, "estimator", "DiT"), n_mels),
+        estimator=_estimator(part_of(decoder, "estimator", "DiT"), n_mels),
         streaming=Token2WavConfig(silence=SILENCE),
     )
-
-
-def _part(config: Config, key: str, kind: str) -> Config:
-    """An object within, which must be of a class. Raises: `WeightError`."""
-    part = config.part(key)
-    if class_of(part) != kind:
-        raise WeightError(
-            f"{config.source} has {config.prefix}{key} of class {class_of(part)!r}, {kind} is "
-            f"known here"
-        )
-    return part
 
 
 def _encoder(config: Config, n_in: int) -> ConformerConfig:

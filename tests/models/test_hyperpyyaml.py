@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from models.errors import WeightError
-from models.hyperpyyaml import MOST_BYTES, class_of, read_hyperpyyaml
+from models.hyperpyyaml import MOST_BYTES, class_of, part_of, read_hyperpyyaml
 
 TEXT = """
 __set_seed: !apply:random.seed [1986]
@@ -47,6 +47,14 @@ def test_tags_are_names_and_references_are_followed(tmp_path):
     assert config.part("twice").values == llm.part("inner").values
     assert config.optional("lines") == [llm.part("inner").values, 3]
     assert config.optional("__set_seed") == [1986]
+
+
+def test_another_class_is_refused_by_its_key(tmp_path):
+    config = read_hyperpyyaml(write(tmp_path, TEXT))
+    inner = part_of(part_of(config, "llm", "Model"), "inner", "Inner")
+    assert inner.integers("deep") == (1, 2)
+    with pytest.raises(WeightError, match=r"llm\.inner of class 'Inner', Outer is known"):
+        part_of(config.part("llm"), "inner", "Outer")
 
 
 def test_nothing_of_a_file_is_run(tmp_path):

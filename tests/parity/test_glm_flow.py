@@ -198,7 +198,7 @@ def test_a_long_stream_goes_on_with_a_state_of_one_size(codec, tokens):
     [
         ("block_size: 10", "", "does not state flow.encoder.block_size"),
         ("channels: [16, 16]", "channels: [16, 24]", "flow.decoder.estimator.channels"),
-        ("BlockConformerEncoder", "ConformerEncoder", "must be BlockConformerEncoder"),
+        ("BlockConformerEncoder", "ConformerEncoder", "BlockConformerEncoder is known"),
         ("'euler'", "'heun'", "solver = 'heun'"),
         ("resblock_kernel_sizes: [3, 7, 11]", "", "does not state hift.resblock_kernel_sizes"),
     ],

@@ -2,7 +2,7 @@
 
 What differs from the reference on purpose: the repetition penalty looks back 256 rows of the
 answer, and not at the prompt; ids that stand for nothing are never drawn; earlier answers are told
-in words; what comes of codes is `models.step_audio2.token2wav`.
+in words; what comes of codes is `models.step_audio2.vocoder`.
 """
 
 from __future__ import annotations

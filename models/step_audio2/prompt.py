@@ -171,21 +171,31 @@ def _conversation(
 ) -> tuple[list[Rows], Rows]:
     told = [one.text for one in request.messages if one.role == "system" and one.text.strip()]
     opening = writer.message("system", "\n".join(told) or INSTRUCTIONS)
-    before = [
-        writer.message(one.role, one.text, heard)
-        for one in request.messages
-        if one.role != "system"
-        if (heard := _heard_then(one, request)) is not None or one.text.strip()
-    ]
+    said = [one for one in request.messages if one.role != "system"]
+    asked: Rows | None = None
     if request.text.strip() or sound is not None:
         asked = writer.message("user", request.text, sound)
-    elif before and request.messages[-1].role == "user":
-        asked = before.pop()
-    else:
+    elif said and said[-1].role == "user":
+        asked = _said(said.pop(), request, writer)
+    if asked is None:
         raise PlanError("empty_text", "there is nothing to answer", "text")
-    while before and len(opening) + len(asked) + sum(map(len, before)) > PROMPT_ROWS:
-        del before[0]
+    before: list[Rows] = []
+    n_left = PROMPT_ROWS - len(opening) - len(asked)
+    # From the newest on: what no longer fits is not listened to either.
+    while said and n_left > 0:
+        rows = _said(said.pop(), request, writer)
+        n_left -= 0 if rows is None else len(rows)
+        if rows is not None and n_left >= 0:
+            before.insert(0, rows)
     return [opening, *before], asked
+
+
+def _said(message: Message, request: PlanRequest, writer: Writer) -> Rows | None:
+    """A message; None where nothing was said."""
+    heard = _heard_then(message, request)
+    if heard is None and not message.text.strip():
+        return None
+    return writer.message(message.role, message.text, heard)
 
 
 def _heard_then(message: Message, request: PlanRequest) -> Sound | None:

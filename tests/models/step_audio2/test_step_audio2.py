@@ -261,6 +261,25 @@ def test_the_oldest_messages_are_left_out(model):
     assert "3 3 3" not in text
 
 
+def test_what_is_left_out_is_not_listened_to(model, monkeypatch):
+    """A long conversation costs what fits into a prompt, at each turn."""
+    listened = []
+    hidden = model.spec.backbone.hidden
+
+    def rows(pieces):
+        listened.extend(pieces)
+        return [torch.zeros(125, hidden) for _ in pieces]
+
+    monkeypatch.setattr(model.hearing, "rows", rows)
+    said = [Message(role="user", text="", audio=noise(10.0, seed=n)) for n in range(20)]
+    plan = model.plan(PlanRequest(text="So?", messages=tuple(said)))
+    n_heard = int(plan.embed_mask.sum()) // 125
+    assert 10 < n_heard < 17
+    assert len(listened) <= n_heard + 1
+    newest = {one.audio[:100].tobytes() for one in said[-n_heard:]}
+    assert newest <= {piece[:100].tobytes() for piece in listened}
+
+
 def test_what_was_said_in_earlier_turns_is_heard_again(model):
     heard = noise(0.5)
     asked = PlanRequest(text="", audio=heard, audio_rate_hz=RATE_HZ)

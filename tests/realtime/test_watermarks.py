@@ -75,7 +75,7 @@ def test_what_cannot_be_marked_is_found_before_weights_are_loaded(
 
 
 def test_a_started_server_says_who_is_marked(capsys):
-    memory = SimpleNamespace(line=lambda: "memory")
+    memory = SimpleNamespace(lines=lambda: ["memory"])
     specs = [
         SimpleNamespace(name=name, weights_licence="MIT", watermark=mark)
         for name, mark in (("one", "Perth"), ("other", ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,11 @@ from tokenizers.models import BPE
 from models.base import TextFeed
 from models.errors import PlanError, WeightError
 from models.hugging_face import read_tokenizer
+from models.qwen3_tts.config import N_MARKS
 from models.qwen3_tts.model import QwenTtsModel, load
 from models.registry import read_spec
 from models.spec import PlanRequest
+from tests.engine.harness import CONFIG, Engine
 from tests.models.qwen3_tts.tiny import make_checkpoint
 
 NOISE = np.random.default_rng(3).uniform(-0.5, 0.5, 40_000).astype(np.float32)
@@ -212,6 +215,27 @@ def test_the_end_is_not_drawn_in_the_first_two_rows(model):
     end = model.advance(torch.tensor([[0, 5, 0]]), row, one)
     assert end.is_finished.all()
     assert not end.emits.any()
+
+
+def test_of_the_marks_among_the_codes_only_the_end_is_ever_drawn(model, monkeypatch):
+    """Not even where another is the likeliest."""
+    n_codes = model.config.talker.n_ids - N_MARKS
+    heads, advance, drawn = model.heads, model.advance, []
+
+    def favoured(hidden: torch.Tensor) -> list[torch.Tensor]:
+        (logits,) = heads(hidden)
+        marks = logits[:, n_codes:] + 1e6
+        marks[:, model.config.marks.eos - n_codes] = -1e6
+        return [torch.cat([logits[:, :n_codes], marks], dim=1)]
+
+    monkeypatch.setattr(model, "heads", favoured)
+    monkeypatch.setattr(
+        model, "advance", lambda state, ids, feed: drawn.append(ids) or advance(state, ids, feed)
+    )
+    plan = replace(model.plan(PlanRequest(text="hi")), max_frames=4)
+    Engine(model, CONFIG).speak([plan], seeds=[1])
+    assert len(drawn) >= 4
+    assert int(torch.cat(drawn)[:, 1].max()) < n_codes
 
 
 def test_the_older_tokenizer_files_part_text_as_transformers_does(tmp_path):

@@ -44,6 +44,20 @@ def test_streams_are_those_of_the_model_with_the_mark(name):
     engine.check_is_empty()
 
 
+def test_a_codec_with_a_ramp_of_its_own_for_first_calls_keeps_it():
+    """As those by flow matching have it; the last call has room for what they hold back."""
+    plain, model = (load_toy("toy-delayed") for _ in range(2))
+    ramp = {"chunk_frames": (5, 10), "first_frames": (3, 8), "last_room_frames": 2}
+    for toy in (plain, model):
+        toy.spec = replace(toy.spec, codec=replace(toy.spec.codec, **ramp))
+    marked = Marked(model, make_perth())
+    (pcm,) = Engine(plain).speak([make_plan(plain, TEXTS[2])], seeds=[1])
+    (got,) = Engine(marked).speak([make_plan(marked, TEXTS[2])], seeds=[1])
+    expected = whole(Stage(make_perth(), plain.spec.frame), torch.from_numpy(pcm)[None])[0]
+    assert marked.spec.codec.first_frames == (3, 8)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("kind", MARKS)
 def test_recorded_and_overlapped_steps_say_what_plain_steps_say(kind, monkeypatch):
     monkeypatch.setattr(

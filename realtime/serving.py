@@ -35,6 +35,8 @@ DEFAULT_MODEL: Final = "pico"
 DEFAULT_WHISPER: Final = "tiny.en"
 KEYS_VARIABLE: Final = "PARLEY_API_KEYS"
 MESSAGE_VARIABLE: Final = "PARLEY_WATERMARK_MESSAGE"
+ENGINE_SILENCE_S: Final = 20.0
+"""A stream has failed of which the engine says nothing for so long, and as long as it may wait."""
 EPILOG: Final = """parley serve
 
 parley serve --port 9000 --host 0.0.0.0 --api-keys keys.txt  [dim]for other machines too[/]
@@ -66,6 +68,7 @@ def serve(
         float,
         typer.Option(
             min=0.0,
+            max=3600.0,
             help="Longest wait for a place among them; then a stream is refused with a hint.",
         ),
     ] = 10.0,
@@ -240,6 +243,8 @@ def serve(
         max_sessions=max_sessions,
         max_session_s=max_session_s,
         idle_timeout_s=idle_s,
+        # Of a stream that waits for a place the engine says nothing.
+        engine_silence_s=queue_s + ENGINE_SILENCE_S,
         access=access,
     )
     config = EngineConfig(

@@ -78,6 +78,7 @@ def test_help_teaches_by_example():
         ["serve", "--policy", "fair"],
         ["serve", "--threads", "0"],
         ["serve", "--queue-s", "-1"],
+        ["serve", "--queue-s", "inf"],
         ["sing"],
     ],
 )
@@ -205,21 +206,27 @@ def test_serve_hands_on_who_may_come_in(monkeypatch, tmp_path):
 
 
 def test_serve_hands_on_how_many_speak_and_how_long_others_wait(monkeypatch):
-    """From the command line to the settings of the engine."""
-    seen = []
+    """From the command line to the settings of the engine, and of the gateway.
+
+    A stream that waited for its place longer than 30 s was called lost, whatever the wait allowed.
+    """
+    seen, gateways = [], []
 
     @contextmanager
     def engines(_, config, *__, **___):
         seen.append(config)
-        yield SimpleNamespace(app=lambda _: None)
+        yield SimpleNamespace(app=gateways.append)
 
     monkeypatch.setattr(serving, "running_engines", engines)
     monkeypatch.setattr("realtime.server.run", lambda *_, **__: None)
-    for args in (["--max-streams", "5", "--queue-s", "0.25"], []):
+    for args in (["--max-streams", "5", "--queue-s", "0.25"], [], ["--queue-s", "300"]):
         assert invoke("serve", "--port", "0", *args).exit_code == 0
-    told, usual = seen
+    told, usual, patient = seen
     assert (told.max_streams, told.queue_timeout_s) == (5, 0.25)
     assert usual.queue_timeout_s == EngineConfig().queue_timeout_s
+    assert patient.queue_timeout_s == 300
+    assert [one.engine_silence_s for one in gateways] == [20.25, 30.0, 320.0]
+    assert gateways[1].engine_silence_s == GatewayConfig().engine_silence_s
 
 
 def test_the_version_and_the_short_help():

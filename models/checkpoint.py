@@ -7,6 +7,7 @@ Numbers come from the checkpoint's own files; one that is absent or of another k
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,10 @@ except ImportError:  # a build without libyaml: the same, ten times as slow
 REMEDY: Final = "fetch the checkpoint's files again"
 SAFETENSORS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
+
+
+class TaggedYamlError(WeightError):
+    """A YAML file holds tags: it describes objects of a program, and is none of plain values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +60,17 @@ class Config:
             raise self._unfit(key, value, "a whole number")
         return value
 
+    def count(self, key: str) -> int:
+        """A whole number of things that there must be, 1 at least. Raises: `WeightError`."""
+        value = self.integer(key)
+        if value < 1:
+            raise self._unfit(key, value, "1 or more")
+        return value
+
     def number(self, key: str) -> float:
         """A number. Raises: `WeightError`."""
         value = self._get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not _is_number(value):
             raise self._unfit(key, value, "a number")
         return float(value)
 
@@ -86,8 +98,7 @@ class Config:
     def numbers(self, key: str) -> tuple[float, ...]:
         """A list of numbers, not empty. Raises: `WeightError`."""
         value = self._get(key)
-        kinds = (int, float)
-        if not isinstance(value, list) or not value or any(type(one) not in kinds for one in value):
+        if not isinstance(value, list) or not value or not all(map(_is_number, value)):
             raise self._unfit(key, value, "a list of numbers")
         return tuple(float(one) for one in value)
 
@@ -118,13 +129,20 @@ class Config:
         return WeightError(f"{self.source} has {self.prefix}{key} = {shown}, must be {wanted}")
 
 
+def _is_number(value: object) -> bool:
+    """Neither what is not a number, nor beyond all floats: JSON and YAML can state both."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -sys.float_info.max <= value <= sys.float_info.max
+
+
 def read_config(path: Path) -> Config:
     """A JSON object. Raises: `WeightError`."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise WeightError(f"{path} is missing; {REMEDY}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise WeightError(f"{path} cannot be read ({error}); {REMEDY}") from None
     if not isinstance(values, dict):
         raise WeightError(f"{path} holds no JSON object; {REMEDY}")
@@ -132,13 +150,20 @@ def read_config(path: Path) -> Config:
 
 
 def read_yaml(path: Path) -> Config:
-    """A YAML mapping of plain values, as ESPnet writes them. Raises: `WeightError`."""
+    """A YAML mapping of plain values, as ESPnet writes them.
+
+    Raises:
+        TaggedYamlError: it holds tags.
+        WeightError: it is missing, damaged, or no mapping.
+    """
     try:
         # A safe loader: plain values, no objects.
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=YamlLoader)
     except FileNotFoundError:
         raise WeightError(f"{path} is missing; {REMEDY}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except yaml.constructor.ConstructorError as error:
+        raise TaggedYamlError(f"{path} cannot be read ({error.problem}); {REMEDY}") from None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise WeightError(f"{path} cannot be read ({reason}); {REMEDY}") from None
     if not isinstance(values, dict):
@@ -194,19 +219,65 @@ def read_torch_file(path: Path, part: str = "module") -> dict[str, Tensor]:
         raise WeightError(f"{path} cannot be read as weights ({reason}); {REMEDY}") from error
     if isinstance(held, dict) and isinstance(held.get(part), dict):
         held = held[part]
-    if not isinstance(held, dict) or not all(isinstance(one, Tensor) for one in held.values()):
+    if not isinstance(held, dict):
         raise WeightError(f"{path} holds no plain state dict; {REMEDY}")
+    other = [key for key, one in held.items() if not isinstance(one, Tensor)]
+    if other:
+        what = f"{other[0]} is of type {type(held[other[0]]).__name__}"
+        raise WeightError(f"{path} holds no plain state dict: {what}; {REMEDY}")
     return held
 
 
+def take(weights: dict[str, Tensor], key: str, shape: tuple[int, ...], *, source: str) -> Tensor:
+    """One tensor out of what is left of a checkpoint, as it lies there.
+
+    Args:
+        weights: what is left; it is taken out.
+        key: of the tensor.
+        shape: that it must have.
+        source: the file, for messages.
+
+    Raises:
+        WeightError: it is missing, of another shape, or none of floats.
+    """
+    tensor = weights.pop(key, None)
+    if tensor is None or tuple(tensor.shape) != shape:
+        found = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
+        raise WeightError(f"{source}: {key} {found}, expected {shape}; {REMEDY}")
+    if not tensor.is_floating_point():
+        raise WeightError(f"{source}: {key} is {tensor.dtype}, expected floats; {REMEDY}")
+    return tensor
+
+
+def size_of(tensors: Mapping[str, Tensor], key: str, axis: int, *, source: str, kind: str) -> int:
+    """How long a tensor is along an axis, for models whose files state their shape by nothing else.
+
+    Args:
+        tensors: of the file.
+        key: of the tensor.
+        axis: that is asked for.
+        source: the file, for messages.
+        kind: what it would be of, for messages.
+
+    Raises:
+        WeightError: the tensor is missing, has no such axis, or is empty; it is named.
+    """
+    tensor = tensors.get(key)
+    if tensor is None:
+        raise WeightError(f"{source} lacks {key}: it is no {kind}")
+    if tensor.dim() <= axis or not tensor.numel():
+        raise WeightError(f"{source} has {key} of {tuple(tensor.shape)}: it is no {kind}")
+    return tensor.shape[axis]
+
+
 def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in place of weight-normed pairs, in both spellings: `g * v / |v|`.
+    """Weights in place of weight-normed pairs, in both spellings: `g * v / |v|`, in float32.
 
     `weight_g`, `weight_v`, or `parametrizations.weight.original0`, `...original1`; the norm is over
     all axes but the first. Source: Salimans and Kingma 2016, equation 2.
 
     Raises:
-        WeightError: one of a pair is missing, or they do not go together.
+        WeightError: one of a pair is missing or holds no floats, or they do not go together.
     """
     folded = dict(tensors)
     for gain, direction in (
@@ -224,7 +295,10 @@ def fold_weight_norm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             if g.shape != shape or not shape:
                 expected = f"expected {shape} beside {stem}{direction}"
                 raise WeightError(f"{key} is {tuple(g.shape)}, {expected}; {REMEDY}")
-            folded[f"{stem}weight"] = torch._weight_norm(v, g, 0)
+            for name, tensor in ((key, g), (f"{stem}{direction}", v)):
+                if not tensor.is_floating_point():
+                    raise WeightError(f"{name} is {tensor.dtype}, expected floats; {REMEDY}")
+            folded[f"{stem}weight"] = torch._weight_norm(v.float(), g.float(), 0)
     return folded
 
 
@@ -247,7 +321,7 @@ class Taker:
         source: the file, for messages.
 
     Raises:
-        WeightError: a tensor is missing or of another shape.
+        WeightError: a tensor is missing, of another shape, or none of floats.
     """
 
     def __init__(self, weights: dict[str, Tensor], source: str) -> None:
@@ -256,10 +330,7 @@ class Taker:
 
     def __call__(self, key: str, *shape: int) -> nn.Parameter:
         """One tensor."""
-        tensor = self._weights.pop(key, None)
-        if tensor is None or tuple(tensor.shape) != shape:
-            found = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
-            raise WeightError(f"{self._source}: {key} {found}, expected {shape}")
+        tensor = take(self._weights, key, shape, source=self._source)
         return nn.Parameter(own(tensor, torch.float32), requires_grad=False)
 
     def linear(self, stem: str, n_in: int, n_out: int) -> nn.Linear:

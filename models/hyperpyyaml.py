@@ -24,6 +24,9 @@ from models.errors import WeightError
 TAG: Final = "!"
 """Key of a mapping's tag, which is `new:package.Class`, `name:package.function` or the like."""
 MOST_BYTES: Final = 1 << 20
+MOST_VALUES: Final = 100_000
+"""When references are followed; a published file has some hundreds. A few lines of references to
+references can stand for more than any memory holds."""
 _NAME: Final = re.compile(r"<([^<>]+)>")
 
 
@@ -61,12 +64,15 @@ def read_hyperpyyaml(path: Path) -> Config:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError:
         raise WeightError(f"{path} is missing; {REMEDY}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise WeightError(f"{path} cannot be read ({reason}); {REMEDY}") from None
     if not isinstance(values, dict):
         raise WeightError(f"{path} holds no YAML mapping; {REMEDY}")
-    return Config(_Resolver(values, path.name).resolved(values), path.name)
+    try:
+        return Config(_Resolver(values, path.name).resolved(values), path.name)
+    except RecursionError:
+        raise WeightError(f"{path} cannot be read (nested too deep); {REMEDY}") from None
 
 
 def class_of(config: Config) -> str:
@@ -92,9 +98,13 @@ class _Resolver:
         self._values = values
         self._source = source
         self._open: list[str] = []
+        self._n_values = 0
 
     def resolved(self, value: Any) -> Any:  # noqa: ANN401  any value
         """`value` without references."""
+        self._n_values += 1
+        if self._n_values > MOST_VALUES:
+            raise WeightError(f"{self._source} stands for more than {MOST_VALUES} values; {REMEDY}")
         if isinstance(value, dict):
             return {key: self.resolved(one) for key, one in value.items()}
         if isinstance(value, list):

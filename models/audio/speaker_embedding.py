@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from models.audio.kaldi import HOP, WINDOW, kaldi_fbank
 from models.audio.onnx_weights import ADVICE
-from models.checkpoint import REMEDY
+from models.checkpoint import REMEDY, size_of
 from models.errors import WeightError
 from models.weights import load_weights
 
@@ -150,9 +150,8 @@ class _Shapes:
         self._source = source
 
     def size(self, key: str, axis: int) -> int:
-        if key not in self._tensors:
-            raise WeightError(f"{self._source} lacks {key}: it is no speaker encoder (CAM++)")
-        return self._tensors[key].shape[axis]
+        kind = "speaker encoder (CAM++)"
+        return size_of(self._tensors, key, axis, source=self._source, kind=kind)
 
     def n_layers(self, stem: str) -> int:
         return len({key.split(".")[2] for key in self._tensors if key.startswith(stem)})

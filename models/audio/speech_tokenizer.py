@@ -24,6 +24,7 @@ from models.audio.batches import Batcher
 from models.audio.mel import whisper_mel
 from models.audio.onnx_weights import read_onnx_weights
 from models.audio.whisper_encoder import EncoderShape, load_whisper_encoder
+from models.checkpoint import size_of
 from models.errors import WeightError
 from models.weights import load_weights
 
@@ -134,10 +135,10 @@ def _joined(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def _shape(tensors: Mapping[str, Tensor], source: str) -> EncoderShape:
+    named = {f"{ENCODER}{key}": tensor for key, tensor in tensors.items()}
+
     def size(key: str, axis: int) -> int:
-        if key not in tensors:
-            raise WeightError(f"{source} lacks {ENCODER}{key}: it is no speech tokenizer")
-        return tensors[key].shape[axis]
+        return size_of(named, f"{ENCODER}{key}", axis, source=source, kind="speech tokenizer")
 
     layers = {key.split(".")[1] for key in tensors if key.startswith("blocks.")}
     hidden = size("conv1.weight", 0)

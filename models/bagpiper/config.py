@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from models.checkpoint import Config, read_config, read_yaml
+from models.checkpoint import Config, TaggedYamlError, read_config, read_yaml
 from models.codecs.dac import DacConfig
 from models.codecs.xcodec import read_xcodec_config
 from models.errors import WeightError
@@ -117,7 +117,11 @@ def is_bagpiper(folder: Path) -> bool:
     """Whether a folder holds this family: weights, and the training config of a SpeechLM."""
     if not any(folder.glob("*.pt")):
         return False
-    stated = [read_yaml(path) for path in _training_configs(folder)]
+    try:
+        stated = [read_yaml(path) for path in _training_configs(folder)]
+    # Of another family: its detokenizers have such files, and weights beside them.
+    except TaggedYamlError:
+        return False
     return any(one.optional("job_type") == "speechlm" for one in stated)
 
 

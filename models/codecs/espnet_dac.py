@@ -301,7 +301,7 @@ def load_espnet_dac(folder: Path) -> EspnetDac:
 
 def codec_part(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What the codec uses of a checkpoint, named as here; weight norm folded, in both spellings."""
-    own = {key: tensor.float() for key, tensor in tensors.items() if not _TRAINING.fullmatch(key)}
+    own = {key: tensor for key, tensor in tensors.items() if not _TRAINING.fullmatch(key)}
     return {_renamed(key): tensor for key, tensor in fold_weight_norm(own).items()}
 
 

@@ -347,7 +347,7 @@ def make_hift(config: HiftConfig, tensors: Mapping[str, Tensor], *, source: str)
     Raises:
         WeightError: keys are missing, unexpected or misshapen; they are named.
     """
-    own = {key.removeprefix("generator."): tensor.float() for key, tensor in tensors.items()}
+    own = {key.removeprefix("generator."): tensor for key, tensor in tensors.items()}
     folded = {
         key: tensor.view(1, -1, 1) if key.endswith(".alpha") else tensor
         for key, tensor in fold_weight_norm(own).items()

@@ -17,22 +17,28 @@ def read_hift(config: Config) -> HiftConfig:
     predictor = part_of(config, "f0_predictor", "ConvRNNF0Predictor")
     transform = config.part("istft_params")
     predictor.expect("num_class", 1)
-    predictor.expect("in_channels", config.integer("in_channels"))
-    rate_hz = config.integer("sampling_rate")
+    predictor.expect("in_channels", config.count("in_channels"))
+    rate_hz = config.count("sampling_rate")
+    strides = config.integers("upsample_rates")
+    kernels = config.integers("upsample_kernel_sizes")
+    residual, source = (_blocks(config, name) for name in ("resblock", "source_resblock"))
+    if not len(strides) == len(kernels) == len(source):
+        message = "upsample_rates, upsample_kernel_sizes and source_resblock_kernel_sizes"
+        raise WeightError(f"{config.source} has {config.prefix}{message} of different lengths")
     return HiftConfig(
         sample_rate_hz=rate_hz,
-        n_mels=config.integer("in_channels"),
-        n_channels=config.integer("base_channels"),
-        strides=config.integers("upsample_rates"),
-        kernels=config.integers("upsample_kernel_sizes"),
-        n_fft=transform.integer("n_fft"),
-        n_hop=transform.integer("hop_len"),
-        residual_kernels=config.integers("resblock_kernel_sizes"),
-        residual_dilations=_dilations(config, "resblock_dilation_sizes"),
-        source_kernels=config.integers("source_resblock_kernel_sizes"),
-        source_dilations=_dilations(config, "source_resblock_dilation_sizes"),
-        n_f0_channels=predictor.integer("cond_channels"),
-        n_harmonics=config.integer("nb_harmonics"),
+        n_mels=config.count("in_channels"),
+        n_channels=config.count("base_channels"),
+        strides=strides,
+        kernels=kernels,
+        n_fft=transform.count("n_fft"),
+        n_hop=transform.count("hop_len"),
+        residual_kernels=tuple(kernel for kernel, _ in residual),
+        residual_dilations=tuple(dilations for _, dilations in residual),
+        source_kernels=tuple(kernel for kernel, _ in source),
+        source_dilations=tuple(dilations for _, dilations in source),
+        n_f0_channels=predictor.count("cond_channels"),
+        n_harmonics=config.count("nb_harmonics"),
         sine_gain=config.number("nsf_alpha"),
         noise_gain=config.number("nsf_sigma"),
         voiced_hz=config.number("nsf_voiced_threshold"),
@@ -41,6 +47,16 @@ def read_hift(config: Config) -> HiftConfig:
         slope=config.number("lrelu_slope"),
         limit=config.number("audio_limit"),
     )
+
+
+def _blocks(config: Config, name: str) -> list[tuple[int, tuple[int, ...]]]:
+    """Residual blocks: the kernel of each, and the dilations within."""
+    kernels = config.integers(f"{name}_kernel_sizes")
+    dilations = _dilations(config, f"{name}_dilation_sizes")
+    if len(kernels) != len(dilations):
+        message = f"{name}_kernel_sizes and {name}_dilation_sizes of different lengths"
+        raise WeightError(f"{config.source} has {config.prefix}{message}")
+    return list(zip(kernels, dilations, strict=True))
 
 
 def _dilations(config: Config, key: str) -> tuple[tuple[int, ...], ...]:

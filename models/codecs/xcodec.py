@@ -144,14 +144,14 @@ class _Table(nn.Module):
 
 
 def decoding_part(tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
-    """What decoding uses of the codec's weights, in float32, weight norm folded.
+    """What decoding uses of the codec's weights, weight norm folded.
 
     Args:
         tensors: a whole checkpoint.
         prefix: under which the codec lies there; what lies elsewhere is left out.
     """
     own = {
-        key.removeprefix(prefix): tensor.float()
+        key.removeprefix(prefix): tensor
         for key, tensor in tensors.items()
         if key.startswith(prefix)
         and not key.removeprefix(prefix).startswith(_ENCODING)

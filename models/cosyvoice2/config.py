@@ -154,12 +154,12 @@ class CosyVoiceConfig:
 
 
 def is_cosyvoice2(folder: Path) -> bool:
-    """Whether a folder holds this family, or one of the same house that is refused by name."""
+    """Whether a folder holds this family, or one of the same house, which is refused by name."""
     path = _yaml_file(folder)
     if path is None:
         return False
     lm = read_hyperpyyaml(path).optional("llm")
-    return isinstance(lm, dict) and class_of(Config(lm, path.name)) in (LM_CLASS, *OTHER_LMS)
+    return isinstance(lm, dict) and class_of(Config(lm, path.name)) != ""
 
 
 def needs(folder: Path) -> Needs:
@@ -237,7 +237,7 @@ def _llama(folder: Path) -> LlamaConfig:
     stated = read_config(folder / TEXT_FOLDER / "config.json")
     stated.expect("model_type", "qwen2")
     # The rule of the library for files that do not state it.
-    head_dim = stated.integer("hidden_size") // stated.integer("num_attention_heads")
+    head_dim = stated.count("hidden_size") // stated.count("num_attention_heads")
     values = {"head_dim": head_dim, **stated.values}
     return llama_config(Config(values, stated.source), max_positions=MAX_POSITIONS, style=QWEN2)
 

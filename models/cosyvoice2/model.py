@@ -14,7 +14,7 @@ from models.audio.reference import REFERENCE_AUDIO, read_reference, reference_wo
 from models.audio.speaker_embedding import OnnxCamPlus
 from models.audio.speech_tokenizer import read_speech_tokenizer
 from models.base import Advance, Attention, Decoded, PromptPlan, TextFeed
-from models.checkpoint import REMEDY, Taker, read_torch_file
+from models.checkpoint import REMEDY, Taker, read_torch_file, take
 from models.codecs.token2wav import Token2Wav
 from models.cosyvoice2 import prompt
 from models.cosyvoice2.config import (
@@ -220,7 +220,7 @@ def _table(weights: dict[str, Tensor], config: CosyVoiceConfig) -> nn.Embedding:
     """Rows of text, marks and speech, one behind the other, out of `weights`.
 
     Raises:
-        WeightError: one is missing or misshapen.
+        WeightError: one is missing, misshapen or none of floats.
     """
     hidden = config.llama.backbone.hidden
     parts = []
@@ -229,11 +229,7 @@ def _table(weights: dict[str, Tensor], config: CosyVoiceConfig) -> nn.Embedding:
         ("llm_embedding.weight", config.first_code - config.llama.n_ids),
         ("speech_embedding.weight", config.n_drawn),
     ):
-        tensor = weights.pop(key, None)
-        if tensor is None or tuple(tensor.shape) != (n_ids, hidden):
-            found = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
-            raise WeightError(f"{LM_FILE}: {key} {found}, expected {(n_ids, hidden)}; {REMEDY}")
-        parts.append(tensor)
+        parts.append(take(weights, key, (n_ids, hidden), source=LM_FILE))
     table = torch.empty(config.first_code + config.n_drawn, hidden)
     fill(table, parts)
     return nn.Embedding(len(table), hidden, _weight=table)

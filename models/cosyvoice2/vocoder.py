@@ -19,7 +19,7 @@ from models.codecs.flow_memory import KeptFrames
 from models.codecs.hift import Hift, HiftConfig, make_hift
 from models.codecs.hift_yaml import read_hift
 from models.codecs.speech_flow import SpeechFlow, SpeechFlowConfig, make_speech_flow
-from models.codecs.token2wav import Token2Wav
+from models.codecs.token2wav import Token2Wav, Token2WavConfig
 from models.codecs.unet import Unet, UnetConfig
 from models.errors import WeightError
 from models.hyperpyyaml import part_of
@@ -120,12 +120,19 @@ def vocoder_config(config: Config) -> VocoderConfig:
             raise WeightError(
                 f"{config.source} has {name} that give {held}, feat_extractor states {expected}"
             )
+    shape = _encoder(encoder, flow, chunk_frames // FACTOR)
+    least_tokens = Token2WavConfig().first_tokens + shape.lookahead + 1
+    if shape.chunk_tokens < least_tokens:
+        raise WeightError(
+            f"{config.source} has chunks of {shape.chunk_tokens} speech tokens (static_chunk_size) "
+            f"and looks {shape.lookahead} ahead (pre_lookahead_len), must be {least_tokens} or more"
+        )
     kept = KeptFrames(first=FIRST_CHUNKS * chunk_frames, last=LAST_CHUNKS * chunk_frames)
     return VocoderConfig(
         flow=SpeechFlowConfig(
-            n_tokens=flow.integer("vocab_size"),
-            speaker_dim=flow.integer("spk_embed_dim"),
-            encoder=_encoder(encoder, flow, chunk_frames // FACTOR),
+            n_tokens=flow.count("vocab_size"),
+            speaker_dim=flow.count("spk_embed_dim"),
+            encoder=shape,
             flow=FlowConfig(
                 n_mels=mel.n_mels,
                 n_steps=N_STEPS,
@@ -141,21 +148,21 @@ def vocoder_config(config: Config) -> VocoderConfig:
 
 
 def _mel(config: Config) -> MelConfig:
-    n_fft, rate_hz = config.integer("n_fft"), config.integer("sampling_rate")
+    n_fft, rate_hz = config.count("n_fft"), config.count("sampling_rate")
     for key, value in (("win_size", n_fft), ("fmin", 0), ("center", False)):
         config.expect(key, value)
     high_hz = rate_hz / 2 if config.optional("fmax") is None else config.number("fmax")
     return MelConfig(
         rate_hz=rate_hz,
-        n_mels=config.integer("num_mels"),
+        n_mels=config.count("num_mels"),
         n_fft=n_fft,
-        hop=config.integer("hop_size"),
+        hop=config.count("hop_size"),
         high_hz=high_hz,
     )
 
 
 def _encoder(config: Config, flow: Config, chunk_tokens: int) -> ConformerConfig:
-    n_in = flow.integer("input_size")
+    n_in = flow.count("input_size")
     for key, value in (
         ("input_size", n_in),
         ("input_layer", "linear"),
@@ -170,12 +177,12 @@ def _encoder(config: Config, flow: Config, chunk_tokens: int) -> ConformerConfig
         config.expect(key, value)
     return ConformerConfig(
         n_in=n_in,
-        size=config.integer("output_size"),
-        n_heads=config.integer("attention_heads"),
-        inner=config.integer("linear_units"),
-        n_layers=config.integer("num_blocks"),
+        size=config.count("output_size"),
+        n_heads=config.count("attention_heads"),
+        inner=config.count("linear_units"),
+        n_layers=config.count("num_blocks"),
         n_up_layers=N_UP_LAYERS,
-        lookahead=flow.integer("pre_lookahead_len"),
+        lookahead=flow.count("pre_lookahead_len"),
         chunk_tokens=chunk_tokens,
         kept_tokens=ENCODER_CHUNKS * chunk_tokens,
     )
@@ -201,8 +208,8 @@ def _unet(config: Config, n_mels: int) -> UnetConfig:
     return UnetConfig(
         n_mels=n_mels,
         n_channels=channels[0],
-        n_layers=config.integer("n_blocks"),
-        n_middle=config.integer("num_mid_blocks"),
-        n_heads=config.integer("num_heads"),
-        head_dim=config.integer("attention_head_dim"),
+        n_layers=config.count("n_blocks"),
+        n_middle=config.count("num_mid_blocks"),
+        n_heads=config.count("num_heads"),
+        head_dim=config.count("attention_head_dim"),
     )

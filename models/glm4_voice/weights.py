@@ -11,7 +11,7 @@ from typing import Final
 
 from torch import Tensor
 
-from models.errors import WeightError
+from models.checkpoint import take
 from models.glm4_voice.config import GlmConfig
 from models.layers.transformer import Decoder
 from models.weights import load_weights
@@ -42,7 +42,8 @@ def split(
     rest = dict(weights)
     rest.pop(FREQUENCIES, None)
     shape = (config.llama.n_ids, config.llama.backbone.hidden)
-    return _taken(rest, TABLE, shape), _taken(rest, HEAD, shape), rest
+    table, head = (take(rest, key, shape, source=SOURCE) for key in (TABLE, HEAD))
+    return table, head, rest
 
 
 def fill_decoder(decoder: Decoder, tensors: Mapping[str, Tensor]) -> None:
@@ -54,11 +55,3 @@ def fill_decoder(decoder: Decoder, tensors: Mapping[str, Tensor]) -> None:
     own = {theirs: ours for ours, theirs in names.items()}
     renamed = {own.get(key, key): tensor for key, tensor in tensors.items()}
     load_weights(decoder, renamed, source=SOURCE, names=names)
-
-
-def _taken(weights: dict[str, Tensor], key: str, shape: tuple[int, int]) -> Tensor:
-    tensor = weights.pop(key, None)
-    if tensor is None or tuple(tensor.shape) != shape:
-        found = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
-        raise WeightError(f"{SOURCE}: {key} {found}, expected {shape}")
-    return tensor

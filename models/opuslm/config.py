@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from models.checkpoint import Config, read_config, read_yaml
+from models.checkpoint import Config, TaggedYamlError, read_config, read_yaml
 from models.codecs.espnet_dac import EspnetDacConfig, read_espnet_dac_config
 from models.errors import WeightError
 from models.hub import Needs, Part
@@ -128,7 +128,11 @@ def is_opuslm(folder: Path, *, is_dialogue: bool) -> bool:
     path = folder / CONFIG
     if not path.is_file():
         return False
-    config = read_yaml(path)
+    try:
+        config = read_yaml(path)
+    # Of another family.
+    except TaggedYamlError:
+        return False
     if not {"token_list", "token_bias", "codec_token_per_frame"} <= config.values.keys():
         return False
     return _answers(config) == is_dialogue

@@ -9,7 +9,7 @@ from typing import Final
 
 from torch import Tensor
 
-from models.checkpoint import read_torch_file
+from models.checkpoint import read_torch_file, take
 from models.errors import WeightError
 from models.opuslm.config import OpusLmConfig, lm_weights
 
@@ -46,8 +46,8 @@ def read_lm(folder: Path, config: OpusLmConfig) -> LmWeights:
     tensors = read_torch_file(path)
     left = {key: t for key, t in tensors.items() if not key.startswith(TRAINING)}
     source, shape = path.name, (config.decoder.n_ids, config.decoder.backbone.hidden)
-    table = _take(left, TABLE, source, shape)
-    head = left.pop(HEAD, table) if config.is_tied else _take(left, HEAD, source, shape)
+    table = take(left, TABLE, shape, source=source)
+    head = left.pop(HEAD, table) if config.is_tied else take(left, HEAD, shape, source=source)
     shifts = left.pop(SHIFTS, None)
     if shifts is None or shifts.dim() != 2 or shifts.shape[1] != shape[1]:
         raise _unfit(SHIFTS, shifts, source, f"(columns, {shape[1]})")
@@ -56,13 +56,6 @@ def read_lm(folder: Path, config: OpusLmConfig) -> LmWeights:
     return LmWeights(
         table=table, head=head, shifts=shifts[: config.n_columns], decoder=left, source=source
     )
-
-
-def _take(left: dict[str, Tensor], key: str, source: str, shape: tuple[int, int]) -> Tensor:
-    tensor = left.pop(key, None)
-    if tensor is None or tuple(tensor.shape) != shape:
-        raise _unfit(key, tensor, source, str(shape))
-    return tensor
 
 
 def _unfit(key: str, tensor: Tensor | None, source: str, wanted: str) -> WeightError:

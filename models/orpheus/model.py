@@ -15,10 +15,9 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from models.base import Advance, Attention, Decoded, PromptPlan, TextFeed
-from models.checkpoint import read_safetensors
+from models.checkpoint import read_safetensors, take
 from models.codecs.snac import Snac, load_snac
 from models.codecs.windowed import decode_window
-from models.errors import WeightError
 from models.hugging_face import load_decoder, make_decoder, read_tokenizer
 from models.layers.linear import linear_of
 from models.mapped import own
@@ -159,14 +158,8 @@ def _split(
 ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
     """Table, head (None where it is the table) and the rest. Raises: `WeightError`."""
     layers = dict(weights)
-    table = layers.pop("model.embed_tokens.weight", None)
-    head = layers.pop("lm_head.weight", None)
-    if table is None or (head is None and not config.is_tied):
-        name = "model.embed_tokens.weight" if table is None else "lm_head.weight"
-        raise WeightError(f"model.safetensors lacks {name}")
-    shape = (config.llama.n_ids, config.llama.backbone.hidden)
-    for name, tensor in (("model.embed_tokens.weight", table), ("lm_head.weight", head)):
-        if tensor is not None and tuple(tensor.shape) != shape:
-            found = tuple(tensor.shape)
-            raise WeightError(f"model.safetensors has {name} of {found}, expected {shape}")
+    shape, source = (config.llama.n_ids, config.llama.backbone.hidden), "model.safetensors"
+    table = take(layers, "model.embed_tokens.weight", shape, source=source)
+    has_head = not config.is_tied or "lm_head.weight" in layers
+    head = take(layers, "lm_head.weight", shape, source=source) if has_head else None
     return table, None if config.is_tied else head, layers

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from models.audio.cache import ContentCache
 from models.audio.mel import mel_filters, spectrum
 from models.audio.reference import Reference
-from models.checkpoint import read_torch_file
+from models.checkpoint import read_torch_file, size_of
 from models.errors import WeightError
 from models.weights import load_weights
 
@@ -194,9 +194,7 @@ def _conv(n_in: int, n_out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 
 
 def _size(weights: Mapping[str, Tensor], key: str, axis: int, file: str = ENCODER_FILE) -> int:
-    if key not in weights:
-        raise WeightError(f"{file} lacks {key}: it is no speaker encoder of Zonos")
-    return weights[key].shape[axis]
+    return size_of(weights, key, axis, source=file, kind="speaker encoder of Zonos")
 
 
 def _n_blocks(weights: Mapping[str, Tensor], stage: int) -> int:

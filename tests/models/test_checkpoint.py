@@ -17,6 +17,8 @@ from models.checkpoint import (
     read_safetensors,
     read_torch_file,
     read_yaml,
+    size_of,
+    take,
 )
 from models.errors import WeightError
 
@@ -70,7 +72,17 @@ def test_a_contradiction_is_refused_and_silence_is_not(config):
         config.expect("name", "b")
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "{", "null"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, -(10**400), True])
+def test_what_no_float_can_be_is_no_number(value):
+    """JSON as Python reads it, and YAML, can state them."""
+    config = Config({"x": value, "list": [0.5, value]}, "config.json")
+    with pytest.raises(WeightError, match=r"x = .*, must be a number"):
+        config.number("x")
+    with pytest.raises(WeightError, match=r"list = .*, must be a list of numbers"):
+        config.numbers("list")
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "null", 9000 * "["])
 def test_a_file_that_is_no_object(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(WeightError, match=r"config\.json"):
@@ -168,6 +180,45 @@ def test_a_gain_of_another_shape_is_named(gain, direction, shape):
         fold_weight_norm(held)
 
 
+@pytest.mark.parametrize("key", ["a.weight_g", "a.weight_v"])
+def test_a_weight_norm_of_whole_numbers_is_named(key):
+    """Quantised files hold such, and their scales elsewhere."""
+    held = {"a.weight_g": torch.ones(3, 1, 1), "a.weight_v": torch.ones(3, 2, 7)}
+    held[key] = held[key].to(torch.int8)
+    with pytest.raises(WeightError, match=rf"{key} is torch\.int8, expected floats"):
+        fold_weight_norm(held)
+
+
+def test_half_precision_is_folded_as_well_as_float32_allows():
+    held = {"a.weight_g": torch.rand(3, 1, 1), "a.weight_v": torch.randn(3, 400, 7)}
+    low = {key: tensor.to(torch.bfloat16) for key, tensor in held.items()}
+    folded = fold_weight_norm(low)["a.weight"]
+    expected = fold_weight_norm({key: tensor.float() for key, tensor in low.items()})["a.weight"]
+    assert folded.dtype == torch.float32
+    assert torch.equal(folded, expected)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "shown"),
+    [
+        (None, r"a is missing, expected \(2, 3\)"),
+        (torch.ones(3, 2), r"a is \(3, 2\), expected \(2, 3\)"),
+        (torch.ones(2, 3, dtype=torch.int8), r"a is torch\.int8, expected floats"),
+        (torch.ones(2, 3, dtype=torch.complex64), r"a is torch\.complex64, expected floats"),
+    ],
+)
+def test_a_tensor_that_is_none_of_floats_in_its_shape_is_named(tensor, shown):
+    with pytest.raises(WeightError, match=f"model.pt: {shown}"):
+        take({} if tensor is None else {"a": tensor}, "a", (2, 3), source="model.pt")
+
+
+@pytest.mark.parametrize("shape", [None, (), (3,), (0, 4), (3, 0)])
+def test_a_size_that_no_tensor_tells_is_named(shape):
+    tensors = {} if shape is None else {"a": torch.ones(shape)}
+    with pytest.raises(WeightError, match=r"model\.pt (lacks a|has a of \(.*\)): it is no voice"):
+        size_of(tensors, "a", 1, source="model.pt", kind="voice")
+
+
 def test_half_a_weight_norm_is_named():
     with pytest.raises(WeightError, match=r"a\.weight_g stands without a\.weight_v"):
         fold_weight_norm({"a.weight_g": torch.ones(2, 1, 1)})
@@ -190,6 +241,7 @@ def test_yaml_is_read_as_plain_values(tmp_path):
         ("a: [1", "cannot be read"),
         ("- a", "holds no YAML mapping"),
         ("a: !!python/object/apply:os.getcwd []", "cannot be read"),
+        ("a: " + 5000 * "[" + 5000 * "]", "cannot be read"),
     ],
 )
 def test_yaml_that_is_none_or_holds_objects_is_refused(tmp_path, content, shown):
@@ -204,5 +256,5 @@ def test_a_state_dict_may_lie_under_module(tmp_path):
     torch.save({"module": {"a.weight": torch.ones(2)}}, tmp_path / "model.pth")
     assert list(read_torch_file(tmp_path / "model.pth")) == ["a.weight"]
     torch.save({"module": {"a.weight": torch.ones(2), "step": 3}}, tmp_path / "other.pth")
-    with pytest.raises(WeightError, match="no plain state dict"):
+    with pytest.raises(WeightError, match="no plain state dict: step is of type int"):
         read_torch_file(tmp_path / "other.pth")

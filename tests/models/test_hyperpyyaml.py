@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ bare: !new:package.Bare
 twice: !ref <llm[inner]>
 lines: [!ref <twice>, 3]
 """
+NAMES = "abcdefg"
+REFERENCES_TO_REFERENCES = "a: [1]\n" + "\n".join(
+    f"{name}: [{', '.join(10 * [f'!ref <{before}>'])}]" for before, name in pairwise(NAMES)
+)
+ALIASES_OF_ALIASES = "a: &a [1]\n" + "\n".join(
+    f"{name}: &{name} [{', '.join(10 * [f'*{before}'])}]" for before, name in pairwise(NAMES)
+)
+"""Some hundred bytes that stand for a million values."""
 
 
 def write(folder: Path, text: str) -> Path:
@@ -75,6 +84,9 @@ def test_nothing_of_a_file_is_run(tmp_path):
         ("a: !ref <b>\nb: !ref <a>", "refers to itself"),
         ("a: !ref <b> * 2\nb: word", "products of numbers"),
         ("a: !ref <b> // 2\nb: 4", "products of numbers"),
+        (REFERENCES_TO_REFERENCES, "stands for more than 100000 values"),
+        (ALIASES_OF_ALIASES, "stands for more than 100000 values"),
+        ("a: " + 5000 * "[" + 5000 * "]", "cannot be read"),
         ("- a", "no YAML mapping"),
         ("a: [", "cannot be read"),
         ("a: 1 #" + MOST_BYTES * " ", "more than"),

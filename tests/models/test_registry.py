@@ -25,6 +25,7 @@ PUBLISHED = (
     "cosyvoice2",
     "bagpiper",
     "glm4-voice",
+    "step-audio2",
 )
 
 
@@ -127,6 +128,15 @@ def test_configs_of_no_family_and_of_an_embedded_one_say_nothing(tmp_path: Path)
     (tmp_path / "lm.json").write_text("{}", encoding="utf-8")
     with pytest.raises(WeightError, match="comes with the package"):
         registry.needs(tmp_path)
+
+
+@pytest.mark.parametrize(("yaml", "weights"), [("config", "flow.pt"), ("flow", "hift.pt")])
+def test_a_detokenizer_alone_is_no_model(yaml, weights, tmp_path: Path):
+    """Its YAML file has tags, which families of plain YAML cannot read: it was called damaged."""
+    (tmp_path / f"{yaml}.yaml").write_text("flow: !new:cosyvoice.flow.Flow\n    size: 3\n")
+    (tmp_path / weights).write_bytes(b"")
+    with pytest.raises(WeightError, match="no model that is known here"):
+        registry.load(tmp_path)
 
 
 def test_the_registry_never_fetches():

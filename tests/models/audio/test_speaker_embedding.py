@@ -50,6 +50,11 @@ def test_counters_of_training_may_be_missing():
     ("change", "named"),
     [
         (lambda w: w.pop("head.conv1.weight"), "lacks head.conv1.weight"),
+        (lambda w: w.update({"head.conv1.weight": torch.ones(())}), r"head.conv1.weight of \(\)"),
+        (
+            lambda w: w.update({"head.conv1.weight": torch.ones(0, 80, 3)}),
+            r"head.conv1.weight of \(0, 80, 3\)",
+        ),
         (lambda w: w.pop("head.bn1.running_mean"), "missing: head.bn1.running_mean"),
         (lambda w: w.update(surplus=torch.zeros(1)), "unexpected: surplus"),
         (lambda w: w.update({"head.bn1.bias": torch.zeros(3)}), r"head.bn1.bias is \(3,\)"),

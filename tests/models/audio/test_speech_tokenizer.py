@@ -64,6 +64,14 @@ def test_buffers_of_chatterbox_are_no_weights():
     ("change", "named"),
     [
         (lambda w: w.pop("encoder.conv1.weight"), "lacks encoder.conv1.weight"),
+        (
+            lambda w: w.update({"encoder.conv1.weight": torch.ones(())}),
+            r"encoder.conv1.weight of \(\)",
+        ),
+        (
+            lambda w: w.update({"encoder.conv1.weight": torch.ones(0, 80, 3)}),
+            r"encoder.conv1.weight of \(0, 80, 3\)",
+        ),
         (lambda w: w.pop("encoder.blocks.0.attn.key.weight"), "missing: blocks.0.attn.key.weight"),
         (
             lambda w: w.pop("quantizer._codebook.project_down.bias"),

@@ -107,13 +107,13 @@ def test_rotary_settings_in_the_older_spelling_mean_the_same(folder, model):
     ("change", "shown"),
     [
         (lambda t: t.pop("model.layers.1.mlp.up_proj.weight"), r"lacks model\.layers\.1\.mlp\.up"),
-        (lambda t: t.pop("lm_head.weight"), r"lacks lm_head\.weight"),
+        (lambda t: t.pop("lm_head.weight"), r"lm_head\.weight is missing, expected"),
         (lambda t: t.pop("model.norm.weight"), r"lacks model\.norm\.weight"),
         (lambda t: t.update({"model.layers.3.x": torch.ones(1)}), r"know: model\.layers\.3\.x"),
         (lambda t: t.update({"stray": torch.ones(1)}), "know: stray"),
         (
             lambda t: t.update({"model.embed_tokens.weight": torch.ones(3, 64)}),
-            r"embed_tokens\.weight of \(3, 64\)",
+            r"embed_tokens\.weight is \(3, 64\), expected",
         ),
         (
             lambda t: t.update({"model.layers.0.mlp.down_proj.weight": torch.ones(3, 64)}),

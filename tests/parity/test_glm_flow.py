@@ -186,6 +186,26 @@ def test_rows_of_a_batch_do_not_touch(codec, tokens):
         torch.testing.assert_close(both.pcm[row], one.pcm[0], atol=TOLERANCE, rtol=0)
 
 
+def test_noise_is_of_the_time_however_the_window_moves(codec, tokens):
+    """So frames that are solved again are solved from what they were."""
+    seen: list[torch.Tensor] = []
+    handle = codec.flow.register_forward_pre_hook(lambda _, given: seen.append(given[4].noise[0]))
+    try:
+        stream(codec, tokens[:80], is_end_known=True)
+    finally:
+        handle.remove()
+    for start, noise in zip(range(0, 80, 20), seen, strict=True):
+        first = frames_of(max(start - codec.flow.config.context_tokens, 0))
+        assert torch.equal(noise, codec.flow.noise[:, first : first + noise.shape[1]])
+
+
+def test_the_vocoder_of_22_05_khz_steps_by_frames(folder):
+    """`test_hift` holds both forms to their classes."""
+    hift = read_decoder_config(folder)[1]
+    assert hift.sample_rate_hz == 22_050
+    assert not hift.is_interpolated
+
+
 def test_a_long_stream_goes_on_with_a_state_of_one_size(codec, tokens):
     whole = np.concatenate(stream(codec, tokens.repeat(2)[:250]))
     assert len(whole) == 250 * WIDTH, "20 s"

@@ -155,6 +155,12 @@ def _step_audio2_needs(folder: Path) -> Needs:
     return needs(folder)
 
 
+def _turbo_needs(folder: Path) -> Needs:
+    from models.chatterbox.turbo import needs
+
+    return needs(folder)
+
+
 def _holds(file: str, folder: Path) -> bool:
     return (folder / file).is_file()
 
@@ -265,6 +271,14 @@ FAMILIES = {
         wants="a multilingual Chatterbox checkpoint: t3_mtl*.safetensors, s3gen.safetensors, "
         "ve.safetensors, grapheme_mtl_merged_expanded_v1.json, conds.pt",
         reads=_multilingual_needs,
+    ),
+    "chatterbox-turbo": _published(
+        "chatterbox",
+        module_name="turbo",
+        wants="a Chatterbox Turbo or Nano checkpoint: t3_turbo*.safetensors or "
+        "t3_nano*.safetensors, s3gen_meanflow.safetensors, ve.safetensors, tokenizer files, "
+        "conds.pt",
+        reads=_turbo_needs,
     ),
     # Before Bagpiper, which reads any YAML file, and this one's is of another kind.
     "cosyvoice2": _published(

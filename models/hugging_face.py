@@ -137,16 +137,35 @@ def read_tokenizer(folder: Path, name: str = "tokenizer.json") -> Tokenizer:
 
 def _qwen_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of checkpoints that keep it in the older files of Qwen2."""
+    words = pre_tokenizers.Split(Regex(QWEN_WORDS), "isolated")
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return read_byte_tokenizer(folder, pre_tokenizers.Sequence([words, letters]), normalizers.NFC())
+
+
+def read_byte_tokenizer(
+    folder: Path,
+    parting: pre_tokenizers.PreTokenizer,
+    normalizer: normalizers.Normalizer | None = None,
+) -> Tokenizer:
+    """The tokenizer of bytes in `vocab.json`, `merges.txt` and `tokenizer_config.json`.
+
+    Args:
+        folder: of the checkpoint.
+        parting: how words are parted, and written in the letters of bytes.
+        normalizer: of the text before.
+
+    Raises:
+        WeightError: the files are missing or damaged.
+    """
     try:
         model = BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     # The library raises bare exceptions.
     except Exception as error:
         raise WeightError(f"vocab.json or merges.txt in {folder} is damaged: {error}") from error
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.NFC()
-    words = pre_tokenizers.Split(Regex(QWEN_WORDS), "isolated")
-    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, letters])
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = parting
     tokenizer.decoder = decoders.ByteLevel()
     added = read_config(folder / "tokenizer_config.json").part("added_tokens_decoder")
     for idx in sorted(added.values, key=int):

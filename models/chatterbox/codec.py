@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from models.base import Decoded
 from models.chatterbox.config import SAMPLES_PER_FRAME
+from models.chatterbox.mean_unet import MeanUnet
 from models.chatterbox.shapes import flow_config, hift_config, unet_config
 from models.chatterbox.voice import Voice
 from models.codecs.flow_memory import KeptFrames
@@ -119,7 +120,7 @@ def make_codec(
         WeightError: keys are missing, unexpected or misshapen; they are named.
     """
     flows, unet, hift = _configs(tensors, source)
-    made = make_speech_flow(flows, Unet(unet), flow, source=f"{source}, flow")
+    made = make_speech_flow(flows, _estimator(flows, unet), flow, source=f"{source}, flow")
     return SpeechCodec(Token2Wav(made, make_hift(hift, vocoder, source=f"{source}, mel2wav")))
 
 
@@ -127,7 +128,13 @@ def make_codec_spec(tensors: Mapping[str, Tensor], *, source: str) -> CodecSpec:
     """Facts of the detokenizer, by the shapes of its tensors. Raises: `WeightError`."""
     flows, unet, hift = _configs(tensors, source)
     with torch.device("meta"):
-        return codec_spec(Token2Wav(SpeechFlow(flows, Unet(unet)), Hift(hift)).spec)
+        flow = SpeechFlow(flows, _estimator(flows, unet))
+        return codec_spec(Token2Wav(flow, Hift(hift)).spec)
+
+
+def _estimator(flows: SpeechFlowConfig, unet: UnetConfig) -> Unet:
+    """Of Turbo's flow, whose steps are even, or of the others'."""
+    return MeanUnet(unet, flows.flow.n_steps) if flows.flow.is_even else Unet(unet)
 
 
 def _configs(

@@ -15,6 +15,7 @@ from typing import Final
 
 from torch import Tensor
 
+from models import checkpoint
 from models.audio.reference import REFERENCE_AUDIO
 from models.errors import WeightError
 from models.hugging_face import Llama3Scaling, LlamaConfig
@@ -49,8 +50,12 @@ SCALING: Final = Llama3Scaling(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
 )
 N_PERCEIVER_HEADS: Final = 4
+LM_HEARS_S: Final = 6
+"""Seconds of a recording that the LM looks at."""
 MAX_FRAMES: Final = 1000
 """Of one stream, as in the reference: 40 s."""
+N_MARKS: Final = 2
+"""Ids that follow the speech tokens: one begins the speech, one ends it."""
 N_OPENING: Final = 2
 """Rows of the id that begins the speech: the reference feeds it twice, both times at the start."""
 
@@ -180,7 +185,7 @@ def lm_config(tensors: Mapping[str, Tensor], *, n_codes: int, source: str) -> Lm
     n_text, n_speech = size("text_pos_emb.emb.weight", 0), size("speech_pos_emb.emb.weight", 0)
     n_queries = size("cond_enc.perceiver.pre_attention_query", 1)
     n_ids = size("speech_emb.weight", 0)
-    if n_ids < n_codes + N_OPENING:
+    if n_ids < n_codes + N_MARKS:
         raise WeightError(f"{source}: speech_emb.weight has {n_ids} rows for {n_codes} tokens")
     decoder = LlamaConfig(
         backbone=BackboneSpec(
@@ -211,12 +216,7 @@ def lm_config(tensors: Mapping[str, Tensor], *, n_codes: int, source: str) -> Lm
 
 def size_of(tensors: Mapping[str, Tensor], key: str, axis: int, source: str) -> int:
     """How long a tensor is along an axis. Raises: `WeightError`, it names the tensor."""
-    tensor = tensors.get(key)
-    if tensor is None:
-        raise WeightError(f"{source} lacks {key}: it is no Chatterbox")
-    if tensor.dim() <= axis:
-        raise WeightError(f"{source} has {key} of {tuple(tensor.shape)}: it is no Chatterbox")
-    return tensor.shape[axis]
+    return checkpoint.size_of(tensors, key, axis, source=source, kind="Chatterbox")
 
 
 def model_spec(

@@ -26,6 +26,7 @@ from models.chatterbox.config import (
     ENGLISH_LM,
     ENGLISH_TOKENIZER,
     FACTS,
+    LM_HEARS_S,
     MULTILINGUAL,
     MULTILINGUAL_LMS,
     MULTILINGUAL_TOKENIZER,
@@ -98,7 +99,7 @@ def needs(files: Files) -> Needs:
 
 def read_spec(name: str, files: Files) -> ModelSpec:
     """The facts of a checkpoint, by the shapes of its tensors. Raises: `WeightError`."""
-    tensors = _read_part(files.folder, CODEC)
+    tensors = read_part(files.folder, CODEC)
     config = _lm_config(read_tensors(files.folder / files.lm), files, tensors)
     return model_spec(name, config, make_codec_spec(tensors, source=CODEC), files.languages)
 
@@ -106,53 +107,78 @@ def read_spec(name: str, files: Files) -> ModelSpec:
 def load(name: str, files: Files) -> ChatterboxModel:
     """The model of a checkpoint, on the CPU in float32. Raises: `WeightError`."""
     folder = files.folder
-    tensors = _read_part(folder, CODEC)
-    parts = split_codec(tensors)
-    lm_weights = read_tensors(folder / files.lm)
-    lm = SpeechLm(_lm_config(lm_weights, files, tensors), lm_weights, source=files.lm)
-    encoder = VoiceEncoder(_read_part(folder, VOICE_ENCODER), source=VOICE_ENCODER)
-    _check_size(encoder.size, VOICE_ENCODER, lm.config, files)
-    listener = Listener(
-        encoder,
-        SpeechTokenizer(parts[TOKENIZER], source=f"{CODEC}, {TOKENIZER[:-1]}"),
-        CamPlus(parts[EMBEDDER], source=f"{CODEC}, {EMBEDDER[:-1]}"),
-    )
+    tensors = read_part(folder, CODEC)
+    parts = split_codec(tensors, CODEC)
+    weights = read_tensors(folder / files.lm)
+    lm = SpeechLm(_lm_config(weights, files, tensors), weights, source=files.lm)
     return ChatterboxModel(
         name,
         lm=lm,
-        codec=_codec(tensors, parts),
+        codec=codec_of(tensors, parts, CODEC),
         reader=_reader(files),
         languages=files.languages,
-        listener=listener,
-        voice=_default_voice(files, lm.config),
+        listener=listener_of(folder, parts, CODEC, LM_HEARS_S, lm.config.speaker_size),
+        voice=default_voice(folder, lm.config.speaker_size, lm.config.n_codes),
     )
 
 
-def read_codec(folder: Path) -> SpeechCodec:
+def read_codec(folder: Path, name: str = CODEC) -> SpeechCodec:
     """The detokenizer alone. Raises: `WeightError`."""
-    tensors = _read_part(folder, CODEC)
-    return _codec(tensors, split_codec(tensors))
+    tensors = read_part(folder, name)
+    return codec_of(tensors, split_codec(tensors, name), name)
 
 
-def _codec(tensors: Mapping[str, Tensor], parts: Mapping[str, Mapping[str, Tensor]]) -> SpeechCodec:
-    return make_codec(parts[FLOW], parts[VOCODER], tensors, source=CODEC)
+def codec_of(
+    tensors: Mapping[str, Tensor], parts: Mapping[str, Mapping[str, Tensor]], source: str
+) -> SpeechCodec:
+    """The detokenizer of the codec's file, whole and in its parts. Raises: `WeightError`."""
+    return make_codec(parts[FLOW], parts[VOCODER], tensors, source=source)
 
 
-def _default_voice(files: Files, config: LmConfig) -> Voice | None:
-    path = files.folder / DEFAULT_VOICE
+def listener_of(
+    folder: Path,
+    parts: Mapping[str, Mapping[str, Tensor]],
+    source: str,
+    lm_hears_s: int,
+    speaker_size: int,
+) -> Listener:
+    """What hears the voices of recordings.
+
+    Args:
+        folder: of the checkpoint.
+        parts: of the codec's file.
+        source: that file, for messages.
+        lm_hears_s: seconds of a recording that the LM looks at.
+        speaker_size: numbers that the LM is told a voice by.
+
+    Raises:
+        WeightError: a file is missing, or not of this kind.
+    """
+    encoder = VoiceEncoder(read_part(folder, VOICE_ENCODER), source=VOICE_ENCODER)
+    _check_size(encoder.size, VOICE_ENCODER, speaker_size)
+    return Listener(
+        encoder,
+        SpeechTokenizer(parts[TOKENIZER], source=f"{source}, {TOKENIZER[:-1]}"),
+        CamPlus(parts[EMBEDDER], source=f"{source}, {EMBEDDER[:-1]}"),
+        lm_hears_s,
+    )
+
+
+def default_voice(folder: Path, speaker_size: int, n_codes: int) -> Voice | None:
+    """The voice of a checkpoint, if it has one. Raises: `WeightError`: it does not fit."""
+    path = folder / DEFAULT_VOICE
     if not path.is_file():
         return None
     voice = read_default_voice(path)
-    _check_size(len(voice.speaker), DEFAULT_VOICE, config, files)
-    if int(torch.cat([voice.tokens, voice.prompt_tokens]).max()) >= config.n_codes:
-        raise WeightError(f"{DEFAULT_VOICE} has speech tokens beyond {config.n_codes - 1}")
+    _check_size(len(voice.speaker), DEFAULT_VOICE, speaker_size)
+    if int(torch.cat([voice.tokens, voice.prompt_tokens]).max()) >= n_codes:
+        raise WeightError(f"{DEFAULT_VOICE} has speech tokens beyond {n_codes - 1}")
     return voice
 
 
-def _check_size(found: int, source: str, config: LmConfig, files: Files) -> None:
-    if found != config.speaker_size:
-        message = f"{source} tells a voice by {found} numbers, {files.lm} takes"
-        raise WeightError(f"{message} {config.speaker_size}")
+def _check_size(found: int, source: str, wanted: int) -> None:
+    if found != wanted:
+        raise WeightError(f"{source} tells a voice by {found} numbers, the LM takes {wanted}")
 
 
 def _lm_config(
@@ -168,7 +194,7 @@ def _reader(files: Files) -> TextReader:
     return TextReader(tokenizer, told, cangjie, source=files.tokenizer)
 
 
-def _read_part(folder: Path, name: str) -> Mapping[str, Tensor]:
+def read_part(folder: Path, name: str) -> Mapping[str, Tensor]:
     """Tensors of a file of this name, or of one that torch wrote. Raises: `WeightError`."""
     by_torch = (folder / name).with_suffix(".pt")
     if not (folder / name).is_file() and by_torch.is_file():
@@ -176,7 +202,7 @@ def _read_part(folder: Path, name: str) -> Mapping[str, Tensor]:
     return read_tensors(folder / name)
 
 
-def split_codec(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+def split_codec(tensors: Mapping[str, Tensor], source: str = CODEC) -> dict[str, dict[str, Tensor]]:
     """The parts of the codec's file, by their prefixes. Raises: `WeightError`: keys of none."""
     parts: dict[str, dict[str, Tensor]] = {
         prefix: {} for prefix in (TOKENIZER, EMBEDDER, FLOW, VOCODER)
@@ -189,5 +215,5 @@ def split_codec(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         elif key not in _FOLLOWING:
             stray.append(key)
     if stray:
-        raise WeightError(f"{CODEC} has keys of no known part: {', '.join(sorted(stray)[:8])}")
+        raise WeightError(f"{source} has keys of no known part: {', '.join(sorted(stray)[:8])}")
     return parts

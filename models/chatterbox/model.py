@@ -8,13 +8,11 @@ speech. An end that the reference's older version forces upon repetitions is not
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from models.audio.cache import ContentCache
-from models.audio.reference import REFERENCE_AUDIO, read_reference
 from models.base import Advance, Attention, Decoded, PromptPlan, TextFeed
 from models.chatterbox.codec import SpeechCodec
 from models.chatterbox.config import (
@@ -25,7 +23,6 @@ from models.chatterbox.config import (
     REPETITION_PENALTY,
     REPETITION_WINDOW,
     ROW,
-    SAMPLE_RATE_HZ,
     SPEECH,
     TEMPERATURE,
     TOP_P,
@@ -33,23 +30,12 @@ from models.chatterbox.config import (
 )
 from models.chatterbox.lm import SpeechLm
 from models.chatterbox.text import TextReader
-from models.chatterbox.voice import Listener, Voice
-from models.errors import PlanError
+from models.chatterbox.voice import MAX_READY, Listener, ReadyVoice, Voice, voice_of
+from models.errors import PlanError, WeightError
 from models.limits import frame_limit
 from models.module import ModelModule
 from models.options import check_language, check_options
 from models.spec import OptionValue, PlanRequest, SamplingParams
-
-MAX_VOICES = 8
-"""Voices kept ready: what one leaves in the codec has 92 MB."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
-    """A voice as the LM and the codec take it: rows `(1 + n_queries, H)`, and seeds of states."""
-
-    rows: Tensor
-    codec_state: Mapping[str, Tensor]
 
 
 class ChatterboxModel(ModelModule):
@@ -77,12 +63,15 @@ class ChatterboxModel(ModelModule):
         voice: Voice | None,
     ) -> None:
         super().__init__()
+        if reader.n_ids > lm.config.n_text_ids:
+            message = f"the tokenizer has {reader.n_ids} ids, text_emb.weight has rows for"
+            raise WeightError(f"{message} {lm.config.n_text_ids}")
         self.config = lm.config
         self.spec = model_spec(name, lm.config, codec.spec, languages)
         self.lm, self.codec, self.listener = lm, codec, listener
         self.reader = reader
         self.voice = voice
-        self._ready: ContentCache[_Ready] = ContentCache(MAX_VOICES)
+        self._ready: ContentCache[ReadyVoice] = ContentCache(MAX_READY)
 
     @torch.inference_mode()
     def plan(self, request: PlanRequest) -> PromptPlan:
@@ -90,8 +79,8 @@ class ChatterboxModel(ModelModule):
 
         Raises:
             PlanError: `unknown_option`, `invalid_type`, `invalid_value`, `unsupported_language`,
-                `empty_text`, `prompt_too_long`, `unsupported_characters`, `reference_missing`, and
-                those of `models.audio.reference.read_reference`.
+                `empty_text`, `prompt_too_long`, `unsupported_characters`, and those of
+                `models.chatterbox.voice.voice_of`.
         """
         options = check_options(self.spec, request.options)
         language = check_language(self.spec, request.language)
@@ -102,7 +91,7 @@ class ChatterboxModel(ModelModule):
         if len(text) > n_most:
             message = f"the text has {len(text)} tokens, at most {n_most} are accepted: split it"
             raise PlanError("prompt_too_long", message, "text")
-        voice = self._voice_of(request, options)
+        voice = voice_of(request, options, self.listener, self.voice)
         ready = self._ready.get(voice.key, lambda: self._made_ready(voice))
         exaggeration, weight = float(options[EXAGGERATION.name]), float(options[CFG_WEIGHT.name])
         settings = torch.cat([ready.rows, self.lm.feeling_row(exaggeration).cpu()])
@@ -126,17 +115,8 @@ class ChatterboxModel(ModelModule):
             sampling={SPEECH: _sampling(options)},
         )
 
-    def _voice_of(self, request: PlanRequest, options: Mapping[str, OptionValue]) -> Voice:
-        reference = read_reference(request, options, SAMPLE_RATE_HZ)
-        if reference is not None:
-            return self.listener.voice(reference)
-        if self.voice is None:
-            message = f"the checkpoint has no voice of its own: give {REFERENCE_AUDIO.name}"
-            raise PlanError("reference_missing", message, REFERENCE_AUDIO.name)
-        return self.voice
-
-    def _made_ready(self, voice: Voice) -> _Ready:
-        return _Ready(
+    def _made_ready(self, voice: Voice) -> ReadyVoice:
+        return ReadyVoice(
             rows=self.lm.voice_rows(voice.speaker, voice.tokens).cpu(),
             codec_state=self.codec.seed(voice),
         )

@@ -28,6 +28,10 @@ HEAD_DIM: Final = 64
 """Of the estimator."""
 N_STEPS: Final = 10
 GUIDANCE: Final = 0.7
+MEAN_STEPS: Final = 2
+"""Of a flow that was distilled: it is told where a step ends, and guided already."""
+MIXER: Final = "decoder.estimator.time_embed_mixer.weight"
+"""Only the estimator of such a flow has it."""
 STRIDES: Final = (8, 5, 3)
 DILATIONS: Final = (1, 3, 5)
 N_HOP: Final = 4
@@ -72,6 +76,11 @@ def n_speech_tokens(tensors: Mapping[str, Tensor], source: str) -> int:
     return Shapes(tensors, FLOW, source).size("input_embedding.weight", 0)
 
 
+def is_mean_flow(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the codec's flow is told where a step ends."""
+    return f"{FLOW}{MIXER}" in tensors
+
+
 def flow_config(
     tensors: Mapping[str, Tensor], chunk_tokens: int, kept: KeptFrames, source: str
 ) -> SpeechFlowConfig:
@@ -87,6 +96,7 @@ def flow_config(
         WeightError: a tensor is missing or of no such shape; it is named.
     """
     shapes = Shapes(tensors, FLOW, source)
+    is_mean = is_mean_flow(tensors)
     return SpeechFlowConfig(
         n_tokens=n_speech_tokens(tensors, source),
         speaker_dim=shapes.size("spk_embed_affine_layer.weight", 1),
@@ -103,8 +113,9 @@ def flow_config(
         ),
         flow=FlowConfig(
             n_mels=shapes.size("encoder_proj.weight", 0),
-            n_steps=N_STEPS,
-            guidance=GUIDANCE,
+            n_steps=MEAN_STEPS if is_mean else N_STEPS,
+            guidance=0.0 if is_mean else GUIDANCE,
+            is_even=is_mean,
             chunk_frames=FACTOR * chunk_tokens,
             kept=kept,
         ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from unicodedata import category, normalize
@@ -23,7 +23,7 @@ START: Final = "[START]"
 STOP: Final = "[STOP]"
 SPACE: Final = "[SPACE]"
 CHINESE, JAPANESE = "zh", "ja"
-_REPLACED: Final = (
+REPLACED: Final = (
     ("...", ", "),
     ("…", ", "),
     (":", ","),
@@ -72,6 +72,7 @@ class TextReader:
         if absent:
             raise WeightError(f"{source} has no token {', '.join(absent)}: it is no Chatterbox's")
         self._start, self._stop = ids[START], ids[STOP]
+        self.n_ids = max(ids.values()) + 1
 
     def ids(self, text: str, language: str) -> list[int]:
         """Ids of a text between its two marks.
@@ -96,10 +97,10 @@ class TextReader:
         )
 
 
-def punctuated(text: str) -> str:
+def punctuated(text: str, replaced: Sequence[tuple[str, str]] = REPLACED) -> str:
     """A text with the marks that the model knows, a capital at its start and an end."""
     said = " ".join((text[:1].upper() + text[1:] if text[:1].islower() else text).split())
-    for old, new in _REPLACED:
+    for old, new in replaced:
         said = said.replace(old, new)
     said = said.rstrip(" ")
     return said if said.endswith(_ENDS) else f"{said}."

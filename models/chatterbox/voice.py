@@ -16,23 +16,39 @@ from torch import Tensor, nn
 
 from models.audio.cache import ContentCache
 from models.audio.mel import vocoder_mel
-from models.audio.reference import Reference
+from models.audio.reference import REFERENCE_AUDIO, Reference, read_reference
 from models.audio.resample import resample
 from models.audio.speaker_embedding import CamPlus
 from models.audio.speech_tokenizer import SpeechTokenizer
 from models.chatterbox.config import SAMPLE_RATE_HZ
 from models.chatterbox.voice_encoder import RATE_HZ, VoiceEncoder
 from models.checkpoint import REMEDY
-from models.errors import WeightError
-from models.mapped import map_torch_file, own
+from models.errors import PlanError, WeightError
+from models.mapped import map_torch_file
+from models.mapped import own as owned
+from models.spec import OptionValue, PlanRequest
 
 DEFAULT: Final = "default"
-LM_HEARS_S, CODEC_HEARS_S = 6, 10
-"""Seconds of a recording that become tokens; the voice encoder hears all of it."""
+CODEC_HEARS_S: Final = 10
+"""Seconds of a recording that the codec goes on from; the voice encoder hears all of it."""
 MEL_N_FFT, MEL_HOP = 1920, 480
 MEL_HIGH_HZ: Final = 8000.0
 N_MELS: Final = 80
+EMBEDDING_SIZE: Final = 192
+"""Numbers that the codec is told a voice by."""
+MOST_TOKENS: Final = 375
+"""Of what a voice has said: 15 s, the longest that any model of the family hears."""
 MAX_VOICES: Final = 32
+MAX_READY: Final = 8
+"""Voices kept ready: what one leaves in the codec has 92 MB, of Turbo 22."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyVoice:
+    """A voice as an LM and the codec take it: rows `(n, H)`, and seeds of states, on the CPU."""
+
+    rows: Tensor
+    codec_state: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +79,18 @@ class Listener(nn.Module):
         encoder: for the LM.
         tokenizer: for both.
         embedder: for the codec.
+        lm_hears_s: seconds of a recording that become tokens for the LM.
     """
 
     def __init__(
-        self, encoder: VoiceEncoder, tokenizer: SpeechTokenizer, embedder: CamPlus
+        self,
+        encoder: VoiceEncoder,
+        tokenizer: SpeechTokenizer,
+        embedder: CamPlus,
+        lm_hears_s: int,
     ) -> None:
         super().__init__()
+        self.lm_hears_s = lm_hears_s
         self.encoder, self.tokenizer, self.embedder = encoder, tokenizer, embedder
         self._voices: ContentCache[Voice] = ContentCache(MAX_VOICES)
 
@@ -80,7 +102,9 @@ class Listener(nn.Module):
         pcm = torch.from_numpy(reference.pcm)
         beginning = pcm[: CODEC_HEARS_S * SAMPLE_RATE_HZ]
         slow, slow_beginning = (resample(one, SAMPLE_RATE_HZ, RATE_HZ) for one in (pcm, beginning))
-        tokens, prompt = self.tokenizer.tokens_of([slow[: LM_HEARS_S * RATE_HZ], slow_beginning])
+        tokens, prompt = self.tokenizer.tokens_of(
+            [slow[: self.lm_hears_s * RATE_HZ], slow_beginning]
+        )
         mel = vocoder_mel(
             beginning,
             n_mels=N_MELS,
@@ -100,6 +124,32 @@ class Listener(nn.Module):
         )
 
 
+def voice_of(
+    request: PlanRequest,
+    options: Mapping[str, OptionValue],
+    listener: Listener,
+    own: Voice | None,
+) -> Voice:
+    """The voice that a request asks for.
+
+    Args:
+        request: may hold a recording.
+        options: checked; may hold one.
+        listener: hears it.
+        own: of the checkpoint, taken where no recording is given.
+
+    Raises:
+        PlanError: `missing_audio`, and those of `models.audio.reference.read_reference`.
+    """
+    reference = read_reference(request, options, SAMPLE_RATE_HZ)
+    if reference is not None:
+        return listener.voice(reference)
+    if own is None:
+        message = f"the checkpoint has no voice of its own: give {REFERENCE_AUDIO.name}"
+        raise PlanError("missing_audio", message, REFERENCE_AUDIO.name)
+    return own
+
+
 def read_default_voice(path: Path) -> Voice:
     """The voice of a checkpoint. Raises: `WeightError`, it names what is missing or misshapen."""
     try:
@@ -117,16 +167,34 @@ def read_default_voice(path: Path) -> Voice:
             raise WeightError(
                 f"{path.name} has {part}.{name} = {shown}, must be one row of numbers"
             )
-        return own(found[0], torch.float32)
+        numbers = owned(found[0], torch.float32)
+        if not numbers.isfinite().all():
+            raise WeightError(f"{path.name} has {part}.{name} with what is no number")
+        return numbers
+
+    def tokens(part: str, name: str) -> Tensor:
+        found = tensor(part, name, 2).long()
+        if not 0 < len(found) <= MOST_TOKENS or int(found.min()) < 0:
+            raise WeightError(
+                f"{path.name} has {part}.{name} = {len(found)} numbers, "
+                f"must be 1 to {MOST_TOKENS} speech tokens"
+            )
+        return found
 
     voice = Voice(
         key=DEFAULT,
         speaker=tensor("t3", "speaker_emb", 2),
-        tokens=tensor("t3", "cond_prompt_speech_tokens", 2).long(),
-        prompt_tokens=tensor("gen", "prompt_token", 2).long(),
+        tokens=tokens("t3", "cond_prompt_speech_tokens"),
+        prompt_tokens=tokens("gen", "prompt_token"),
         prompt_mel=tensor("gen", "prompt_feat", 3),
         embedding=tensor("gen", "embedding", 2),
     )
+    for name, found, wanted in (
+        ("prompt_feat", voice.prompt_mel.shape[1], N_MELS),
+        ("embedding", len(voice.embedding), EMBEDDING_SIZE),
+    ):
+        if found != wanted:
+            raise WeightError(f"{path.name} has gen.{name} of {found} numbers, must be {wanted}")
     n_tokens, n_frames = len(voice.prompt_tokens), len(voice.prompt_mel)
     if n_frames != 2 * n_tokens:
         raise WeightError(f"{path.name} has {n_frames} mel frames for {n_tokens} prompt tokens")

@@ -48,6 +48,7 @@ class FlowConfig:
         guidance: how far from the unconditioned flow; 0 is none.
         chunk_frames: frames that see one another.
         kept: frames before a chunk that are remembered.
+        is_even: steps are of one length, as for flows that were distilled; else short at first.
     """
 
     n_mels: int
@@ -55,6 +56,7 @@ class FlowConfig:
     guidance: float
     chunk_frames: int
     kept: KeptFrames
+    is_even: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +87,11 @@ class Flow(nn.Module):
         assert config.kept.last % config.chunk_frames == 0, "whole chunks are kept"
         self.config = config
         self.estimator = estimator
-        # Steps are short at first: noise is far from speech.
         times = torch.linspace(0, 1, config.n_steps + 1, dtype=torch.float64, device="cpu")
-        self.times: tuple[float, ...] = tuple((1 - torch.cos(times * torch.pi / 2)).tolist())
+        if not config.is_even:
+            # Noise is far from speech.
+            times = 1 - torch.cos(times * torch.pi / 2)
+        self.times: tuple[float, ...] = tuple(times.tolist())
 
     @property
     def states(self) -> tuple[StateSpec, ...]:

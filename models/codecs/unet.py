@@ -80,7 +80,7 @@ class Unet(nn.Module):
 
     def forward(self, x: Tensor, time: float, sight: Sight) -> Tensor:
         """See `Estimator.__call__`."""
-        told = moment(self.time_mlp, time, x)
+        told = self.told(time, x)
         skip = _run(self.down_blocks[0], x, told, sight)
         x = self.down_blocks[0][2](skip, sight)  # type: ignore[index] # a ModuleList
         for block in self.mid_blocks:
@@ -89,6 +89,10 @@ class Unet(nn.Module):
         x = self.up_blocks[0][2](x, sight)  # type: ignore[index] # a ModuleList
         out: Tensor = self.final_proj(self.final_block(x, sight), sight)
         return out
+
+    def told(self, time: float, like: Tensor) -> Tensor:
+        """What the layers are told of a step, `(1, width)`."""
+        return moment(self.time_mlp, time, like)
 
 
 class RowConv(nn.Conv1d):

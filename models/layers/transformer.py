@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from models.base import Attention
+from models.layers.gpt2 import Gpt2
 from models.layers.mlp import SwiGLU
 from models.layers.norm import RMSNorm
 from models.layers.rotary import Angles, Rotary
@@ -150,7 +151,7 @@ def cast_decoders(model: nn.Module, dtype: torch.dtype) -> None:
     They are most of it, and what a step's time goes to; tables, heads and detokenizers stay.
     """
     for module in model.modules():
-        if isinstance(module, Decoder):
+        if isinstance(module, Decoder | Gpt2):
             for parameter in module.parameters():
                 parameter.data = parameter.data.to(dtype)
 

@@ -46,6 +46,7 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
     "step-audio2": step_audio2.make_checkpoint,
     "chatterbox": chatterbox.make_checkpoint,
     "chatterbox-multilingual": chatterbox.make_multilingual_checkpoint,
+    "chatterbox-turbo": chatterbox.make_turbo_checkpoint,
 }
 TASKS = {
     "opuslm-dialogue": ["converse"],
@@ -74,6 +75,7 @@ SAMPLES_PER_FRAME = {
     "step-audio2": 960,
     "chatterbox": 960,
     "chatterbox-multilingual": 960,
+    "chatterbox-turbo": 960,
 }
 PATIENCE_S = 60.0
 HEARING = ("glm4-voice", "step-audio2")

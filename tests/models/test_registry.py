@@ -22,6 +22,7 @@ PUBLISHED = (
     "opuslm-dialogue",
     "chatterbox",
     "chatterbox-multilingual",
+    "chatterbox-turbo",
     "cosyvoice2",
     "bagpiper",
     "glm4-voice",

@@ -26,7 +26,7 @@ from models.chatterbox.voice_encoder import VoiceEncoder
 from models.codecs.flow import flow_noise
 from models.codecs.hift_source import first_phases, noise_table
 from models.weights import read_tensors
-from tests.models.chatterbox.tiny import make_voice
+from tests.models.chatterbox.tiny import make_voice, voice_encoder_weights
 from tests.parity.oracle import ask
 from tests.parity.test_token2wav import calls, opened
 
@@ -42,9 +42,7 @@ reference takes for every utterance, changes them by 1.07 and 6.8."""
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("codec")
-    ask("chatterbox_codec", folder, apart="audio")
-    return folder
+    return tmp_path_factory.mktemp("codec")
 
 
 @pytest.fixture(scope="module")
@@ -64,23 +62,25 @@ def inputs() -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def reference(folder, inputs) -> dict[str, Tensor]:
+    """It leaves its weights in the folder."""
     return ask("chatterbox_codec", folder, inputs, apart="audio")
 
 
 @pytest.fixture(scope="module")
-def codec(folder) -> SpeechCodec:
+def codec(folder, reference) -> SpeechCodec:
     return read_codec(folder)
 
 
 @pytest.fixture(scope="module")
-def voice(folder, inputs) -> Voice:
+def voice(folder, inputs, reference) -> Voice:
     """What is heard of the recording."""
     parts = split_codec(read_tensors(folder / "s3gen.safetensors"))
-    ask("chatterbox_voice", folder, apart="audio")
+    encoder = voice_encoder_weights(torch.Generator().manual_seed(1))
     listener = Listener(
-        VoiceEncoder(read_tensors(folder / "ve.safetensors"), source="ve"),
+        VoiceEncoder(encoder, source="ve"),
         SpeechTokenizer(parts[TOKENIZER], source="tokenizer"),
         CamPlus(parts[EMBEDDER], source="speaker_encoder"),
+        lm_hears_s=6,
     )
     pcm = inputs["recording"].numpy()
     heard = listener.voice(Reference(pcm=pcm, rate_hz=24_000, key="recording"))

@@ -5,6 +5,8 @@ That they have this layout the references say, which load and write files of it 
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from models.base import Decoded
 from models.chatterbox.config import MULTILINGUAL, SAMPLES_PER_FRAME
+from models.chatterbox.mean_unet import MeanUnet
 from models.chatterbox.voice import Voice
 from models.codecs.conformer import ConformerConfig
 from models.codecs.flow import FlowConfig
@@ -29,7 +32,7 @@ N_MARKS = 260
 """Ids before the letters: the published tokenizers have their marks among the first."""
 N_CODES = 6561
 HIDDEN, INNER, N_LAYERS, N_QUERIES = 64, 96, 2, 4
-N_TEXT_IDS, N_TEXT_PLACES, N_SPEECH_PLACES = 400, 202, 304
+N_TEXT_IDS, N_TEXT_PLACES, N_SPEECH_PLACES, N_POSITIONS = 400, 202, 304, 900
 SPEAKER_SIZE = 24
 WIDTH = 32
 """Of the codec's layers."""
@@ -95,6 +98,19 @@ def make_multilingual_checkpoint(folder: Path) -> Path:
     return folder
 
 
+def make_turbo_checkpoint(folder: Path) -> Path:
+    """All files of Turbo."""
+    generator = torch.Generator().manual_seed(43)
+    save_file(turbo_lm_weights(generator), folder / "t3_turbo_v1.safetensors")
+    config = replace(FLOW, flow=replace(FLOW.flow, n_steps=2, guidance=0.0, is_even=True))
+    flow = SpeechFlow(config, MeanUnet(UNET, 2))
+    save_file(codec_weights(generator, flow), folder / "s3gen_meanflow.safetensors")
+    save_file(voice_encoder_weights(generator), folder / "ve.safetensors")
+    make_byte_tokenizer(folder)
+    save_voice(folder / "conds.pt", make_voice(0, SPEAKER_SIZE))
+    return folder
+
+
 def lm_weights(generator: torch.Generator) -> dict[str, Tensor]:
     """Of `t3_cfg.safetensors`."""
     weights = {}
@@ -133,18 +149,59 @@ def lm_weights(generator: torch.Generator) -> dict[str, Tensor]:
     return weights
 
 
-def codec_weights(generator: torch.Generator) -> dict[str, Tensor]:
-    """Of `s3gen.safetensors`."""
+def turbo_lm_weights(generator: torch.Generator) -> dict[str, Tensor]:
+    """Of `t3_turbo_v1.safetensors`."""
+    weights = {}
+
+    def draw(key: str, *shape: int, std: float = 0.15) -> None:
+        weights[key] = std * torch.randn(shape, generator=generator)
+
+    def norm(stem: str) -> None:
+        weights[f"{stem}.weight"] = torch.ones(HIDDEN)
+        draw(f"{stem}.bias", HIDDEN)
+
+    for name, n in (("text", N_TEXT_IDS), ("speech", N_CODES + 2)):
+        draw(f"{name}_emb.weight", n, HIDDEN, std=1.0)
+        draw(f"{name}_head.weight", n, HIDDEN)
+    draw("speech_head.bias", N_CODES + 2)
+    # It speaks until the limit: a logit this low is never drawn.
+    for part in ("weight", "bias"):
+        weights[f"speech_head.{part}"][N_CODES:] = 0.0
+    weights["speech_head.bias"][N_CODES:] = -20.0
+    draw("cond_enc.spkr_enc.weight", HIDDEN, SPEAKER_SIZE)
+    draw("cond_enc.spkr_enc.bias", HIDDEN)
+    draw("tfmr.wte.weight", 8, HIDDEN)
+    draw("tfmr.wpe.weight", N_POSITIONS, HIDDEN, std=0.5)
+    for idx in range(N_LAYERS):
+        stem = f"tfmr.h.{idx}"
+        for part, n_in, n_out in (
+            ("attn.c_attn", HIDDEN, 3 * HIDDEN),
+            ("attn.c_proj", HIDDEN, HIDDEN),
+            ("mlp.c_fc", HIDDEN, INNER),
+            ("mlp.c_proj", INNER, HIDDEN),
+        ):
+            draw(f"{stem}.{part}.weight", n_in, n_out)
+            draw(f"{stem}.{part}.bias", n_out)
+        norm(f"{stem}.ln_1")
+        norm(f"{stem}.ln_2")
+    norm("tfmr.ln_f")
+    return weights
+
+
+def codec_weights(generator: torch.Generator, flow: SpeechFlow | None = None) -> dict[str, Tensor]:
+    """Of `s3gen.safetensors`, or of Turbo's."""
     parts = {
         "tokenizer": speech_tokenizer_weights(),
         "speaker_encoder": camplus_weights(),
-        "flow": drawn(SpeechFlow(FLOW, Unet(UNET)), generator),
+        "flow": drawn(flow or SpeechFlow(FLOW, Unet(UNET)), generator),
         "mel2wav": drawn(Hift(HIFT), generator),
     }
     parts["tokenizer"]["window"] = torch.hann_window(400)
     # A pitch that wanders between no voice and some 300 Hz.
     classifier = parts["mel2wav"]["f0_predictor.classifier.weight"]
     classifier.mul_(600.0 / classifier.std())
+    # What is louder than the limit is cut off, and sounds like nothing else.
+    parts["mel2wav"]["conv_post.weight"].mul_(0.2)
     return {
         f"{prefix}.{key}": tensor.contiguous()
         for prefix, weights in parts.items()
@@ -194,6 +251,18 @@ def make_tokenizer(path: Path, *more: str) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(["[STOP]", "[UNK]", "[SPACE]", "[START]", *more])
     tokenizer.save(str(path))
+
+
+def make_byte_tokenizer(folder: Path) -> None:
+    """Turbo's, of single bytes and sounds, in the files that GPT-2's has."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    (folder / "vocab.json").write_text(json.dumps({one: idx for idx, one in enumerate(letters)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    added = {
+        str(len(letters) + idx): {"content": f"[{tag}]", "special": False}
+        for idx, tag in enumerate(("laugh", "sigh"))
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
 
 
 def make_voice(seed: int, speaker_size: int = 256) -> Voice:

@@ -2,8 +2,8 @@
 
 The width of its encoder and its four upsampling layers are fixed in the class. The noise of the
 flow, that of the vocoder's source, and its first phases are given, where it would draw; the vocoder
-runs in float64, so that its sums of phases over an utterance are exact. Without inputs it writes
-the file alone.
+runs in float64, so that its sums of phases over an utterance are exact. The file is that of Turbo
+where there is `is_mean`.
 """
 
 import os
@@ -60,7 +60,7 @@ def _smaller(made: Callable, **sizes: object) -> Callable:
     return lambda **given: made(**{**given, **sizes})
 
 
-def make() -> module.S3Token2Wav:
+def make(is_mean: bool) -> module.S3Token2Wav:
     """Every weight drawn; a pitch that wanders between no voice and some 300 Hz."""
     S3TokenizerV2.__init__.__defaults__ = (TOKENIZER,)
     module.UpsampleConformerEncoder = _smaller(
@@ -72,7 +72,7 @@ def make() -> module.S3Token2Wav:
     module.ConvRNNF0Predictor = partial(module.ConvRNNF0Predictor, cond_channels=N_F0)
     module.HiFTGenerator = _smaller(module.HiFTGenerator, base_channels=32)
     torch.manual_seed(31)
-    model = module.S3Token2Wav().eval()
+    model = module.S3Token2Wav(meanflow=is_mean).eval()
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             draw(name, tensor)
@@ -141,7 +141,10 @@ def speak(model: module.S3Token2Wav, inputs: dict, ref: dict) -> dict:
     """Mel frames and PCM of tokens behind a reference."""
     tokens = inputs["tokens"]
     n_frames = 2 * (tokens.shape[1] + ref["prompt_token"].shape[1])
-    torch.randn_like = lambda x: inputs["flow_noise"][:, :n_frames].expand_as(x)
+    noise = inputs["flow_noise"][None, :, :n_frames]
+    torch.randn_like = lambda x: noise.expand_as(x)
+    # What Turbo draws besides, for the frames behind the prompt's.
+    torch.randn = lambda *shape, **rest: noise[:, :, n_frames - shape[2] :]
     mel = model.flow_inference(tokens, ref_dict=dict(ref), finalize=True)
     torch.set_default_dtype(torch.float64)
     give_noise(inputs["noise"], inputs["phases"])
@@ -159,15 +162,14 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     outputs = {}
     with torch.no_grad():
-        model = make()
-        if not inputs:
-            state = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-            save_file(state, folder / "s3gen.safetensors")
-        else:
-            model.load_state_dict(load_file(folder / "s3gen.safetensors"))
-            # torchaudio's resampler cannot be loaded here: the recording comes at both rates.
-            module.get_resampler = lambda *rates: lambda pcm: inputs["recording_16k"][None]
-            heard = model.embed_ref(inputs["recording"], 24_000, device=torch.device("cpu"))
-            outputs = {k: v for k, v in heard.items() if torch.is_tensor(v)}
-            outputs |= speak(model, inputs, heard)
+        is_mean = "is_mean" in inputs
+        model = make(is_mean)
+        path = folder / ("s3gen_meanflow.safetensors" if is_mean else "s3gen.safetensors")
+        state = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+        save_file(state, path)
+        # torchaudio's resampler cannot be loaded here: the recording comes at both rates.
+        module.get_resampler = lambda *rates: lambda pcm: inputs["recording_16k"][None]
+        heard = model.embed_ref(inputs["recording"], 24_000, device=torch.device("cpu"))
+        outputs = {k: v for k, v in heard.items() if torch.is_tensor(v)}
+        outputs |= speak(model, inputs, heard)
     save_file({k: v.contiguous() for k, v in outputs.items()}, folder / "outputs.safetensors")

@@ -1,9 +1,9 @@
 """Chatterbox's T3: a small random file of it, and what it says of given conditions.
 
-The decoder is made small; the perceiver fixes the width of rows at 1024. Without inputs it writes
-the file. With `text<n>` (ids with their marks), `tokens<n>`, `speaker<n>`, `feeling<n>` and how
-many rows of each (`n_frames`), it gives `prompt<n>` (rows of both of a pair), `logits<n>` (of the
-last, of both) and `codes<n>`, greedy.
+The decoder is made small; the perceiver fixes the width of rows at 1024. Of `text<n>` (ids with
+their marks), `tokens<n>`, `speaker<n>`, `feeling<n>` and how many rows of each (`n_frames`), it
+gives `prompt<n>` (rows of both of a pair), `logits<n>` (of the last, of both) and `codes<n>`,
+greedy.
 """
 
 import sys
@@ -92,12 +92,9 @@ if __name__ == "__main__":
     outputs = {}
     # The likeliest in place of a draw.
     torch.multinomial = lambda p, num_samples: p.argmax(dim=-1, keepdim=True)
-    if not inputs:
-        save_file(make().state_dict(), folder / FILE)
-    else:
-        model = make()
-        model.load_state_dict(load_file(folder / FILE))
-        for name in [name for name in inputs if name.startswith("text")]:
-            number = name.removeprefix("text")
-            outputs |= speak(model, inputs, number, int(inputs["n_frames"][int(number)]))
+    model = make()
+    save_file(model.state_dict(), folder / FILE)
+    for name in [name for name in inputs if name.startswith("text")]:
+        number = name.removeprefix("text")
+        outputs |= speak(model, inputs, number, int(inputs["n_frames"][int(number)]))
     save_file({k: v.contiguous() for k, v in outputs.items()}, folder / "outputs.safetensors")

@@ -89,7 +89,7 @@ class StaticPrompts:
 
     def _embedded(self, n_rows: int) -> Tensor:
         index = self._index[:, :n_rows]
-        x = self._model.embed(index[_FIRST_COLUMN:].T, index[_PHASE])
+        x = self._model.embed(index[_FIRST_COLUMN:].T.contiguous(), index[_PHASE])
         return torch.where(
             index[_IS_GIVEN].bool().unsqueeze(1), self._given[:n_rows].to(x.dtype), x
         )

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from engine.config import EngineConfig, GraphChoice
+from engine.graphs import make_graphs
 from engine.loop import EngineLoop
 from engine.types import AudioChunk, EngineEvent, OpenStream, StreamFailed, StreamId
 from loadtest.gpu_check.budget import Check, LeftOut, check_all
@@ -50,6 +51,7 @@ SAME: Final = 3e-3
 add up in another order by less than a thousandth."""
 SHORT_POSITIONS: Final = 1024
 """Of a trial; the rotary tables have more."""
+N_EMBEDDED: Final = 7
 FAMILY: Final = "family"
 
 
@@ -111,18 +113,45 @@ def check_streams(model: SpeechModel, where: Where) -> dict[str, Any]:
         way: max(map(difference, _speak(model, where.device, graphs), expected))
         for way, graphs in ways.items()
     }
+    found["embed"] = _recorded_embedding(model, where)
     n_samples = min(len(pcm) for pcm in expected)
     is_right = n_samples > 0 and max(found.values()) < SAME
     return {FAMILY: model.spec.name, **found, "n_samples": n_samples, "is_right": is_right}
 
 
+@torch.inference_mode()
+def _recorded_embedding(model: SpeechModel, where: Where) -> float:
+    """How far prompt rows that are embedded by a recording are from the same embedded plainly.
+
+    Prompts are recorded where FlashInfer runs them, which does not compute in float32.
+    """
+    n_columns = model.spec.n_columns
+    shape = (N_EMBEDDED, n_columns)
+    lowest = [column.ids[0] for column in model.spec.columns]
+    ids = torch.tensor([lowest], device=where.device).expand(shape).clone()
+    phases = torch.full((N_EMBEDDED,), -1, device=where.device)
+    graphs = make_graphs("cuda", where.device)
+    assert graphs is not None, "asked for"
+    uses = {"ids": ids, "phases": phases}
+    graphs.record(("embed",), lambda: (model.embed(ids, phases),), uses)
+    # Rows of the prompt, and generated ones that are run again.
+    ids[1::2] += 1
+    phases[::3] = 0
+    (got,) = graphs.run(("embed",), uses)
+    expected = model.embed(ids, phases)
+    return round(float((got - expected).abs().max() / expected.abs().max().clamp(min=1e-6)), 6)
+
+
 def _shorten(model: SpeechModel) -> None:
     """Fewer positions and sizes of chunks, so that there is less to record."""
     backbone, codec = model.spec.backbone, model.spec.codec
+    # A last call has room for what is too short for another, and for what it ends with.
+    least = codec.chunk_frames[0]
+    largest = next(n for n in codec.chunk_frames if n >= least - 1 + codec.last_room_frames)
     model.spec = replace(
         model.spec,
         backbone=replace(backbone, max_positions=min(backbone.max_positions, SHORT_POSITIONS)),
-        codec=replace(codec, chunk_frames=codec.chunk_frames[:1]),
+        codec=replace(codec, chunk_frames=tuple(sorted({least, largest}))),
     )
 
 

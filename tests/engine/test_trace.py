@@ -9,6 +9,7 @@ import pytest
 
 from engine import device as device_module
 from engine.loop import EngineLoop
+from engine.spans import Span
 from engine.trace import TraceFile
 from engine.types import OpenStream, StreamId
 from tests.engine.fake_device import FakeDevice
@@ -64,6 +65,26 @@ def test_work_of_the_device_has_the_times_of_the_device(tmp_path, monkeypatch):
     by_line = {e["tid"]: e["name"] for e in events if e["ph"] == "X"}
     assert by_line[lines["codec"]] == "detokenize"
     assert by_line[lines["lm"]] in ("prefill", "decode")
+
+
+def test_a_span_of_the_device_stands_where_it_was_worked_on(tmp_path):
+    """Not where it was called, nor where its results were read."""
+    clock, path = FakeClock(), tmp_path / "out.json"
+    device = FakeDevice(clock)
+    stream = device.streams["codec"]
+    file = TraceFile(path, clock)
+    trace = file.loop("a loop")
+    trace.begin([stream])
+    device.current = stream
+    device.use("before", seconds=2.0)
+    span = Span("detokenize", stream)
+    device.use("detokenize", seconds=0.5)
+    span.end()
+    clock.advance(60.0)
+    trace.device([span])
+    file.close()
+    (found,) = [event for event in json.loads(path.read_text()) if event.get("ph") == "X"]
+    assert (found["ts"], found["dur"]) == (pytest.approx(2e6), pytest.approx(5e5))
 
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path):

@@ -63,18 +63,25 @@ INSTRUCTIONS: Final = OptionSpec(
     default=None,
     description="how to speak, or the voice to make up, in words",
 )
+WHOLE_TEXT: Final = OptionSpec(
+    name="whole_text",
+    kind="boolean",
+    default=False,
+    description="all of the text stands before the speech, and is not fed a row at a time",
+)
+"""As `qwen-tts` does by default for checkpoints with voices of their own."""
 REPETITION_WINDOW: Final = 256
 """Rows that the penalty looks back: 20 s. The reference looks back to the start."""
 DRAWING: Final = (TEMPERATURE, TOP_K, REPETITION_PENALTY)
 OF_BASE: Final = (*DRAWING, REFERENCE_AUDIO, REFERENCE_TEXT)
 """Options of checkpoints that speak with the voices of recordings."""
-OF_OTHERS: Final = (*DRAWING, INSTRUCTIONS)
+OF_OTHERS: Final = (*DRAWING, INSTRUCTIONS, WHOLE_TEXT)
 """Options of checkpoints with voices of their own."""
 FACTS: Final = FamilyFacts(
     tasks=("speak",),
     voices=(),
     languages=(AUTO,),
-    options=(*OF_BASE, INSTRUCTIONS),
+    options=(*OF_BASE, INSTRUCTIONS, WHOLE_TEXT),
     weights_licence="Apache-2.0",
     weights_source="Qwen/Qwen3-TTS-12Hz-*-Base, *-CustomVoice and *-VoiceDesign",
 )
@@ -240,7 +247,7 @@ def model_spec(config: QwenTtsConfig, codec: CodecSpec) -> ModelSpec:
         text_capacity=TEXT_CAPACITY,
         # The words stand beside the codes of the recording, and the text right behind them: there
         # it is all in the prompt.
-        whole_text_options=() if config.voice is None else (REFERENCE_TEXT.name,),
+        whole_text_options=((WHOLE_TEXT if config.voice is None else REFERENCE_TEXT).name,),
         voices=tuple(config.speakers),
         languages=(AUTO, *(name for name in config.languages if "dialect" not in name)),
         options=OF_OTHERS if config.voice is None else OF_BASE,

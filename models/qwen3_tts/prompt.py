@@ -32,6 +32,7 @@ from models.qwen3_tts.config import (
     TEMPERATURE,
     TEXT_CAPACITY,
     TOP_K,
+    WHOLE_TEXT,
     QwenTtsConfig,
 )
 from models.qwen3_tts.voice import Voice
@@ -69,7 +70,7 @@ def plan(
     Raises:
         PlanError: `unknown_option`, `invalid_type`, `invalid_value`, `unknown_voice`,
             `unsupported_language`, `empty_text`, `prompt_too_long`, `text_not_streamed` (the words
-            of a recording are given).
+            of a recording are given, or the text is to stand before the speech).
     """
     options = check_options(spec, request.options)
     voice = check_voice(spec, request.voice)
@@ -82,6 +83,8 @@ def plan(
         words = _given_words(heard.words, request, tokenizer, n_most=TEXT_CAPACITY - len(text))
         assert heard.voice.frames is not None, "encoded together with its words"
         rows, left = _recording(words, text, heard.voice.frames, config)
+    elif options.get(WHOLE_TEXT.name):
+        rows, left = _whole(text, request, config), []
     else:
         rows, left = _as_rows([(text[0], config.marks.bos)], config), [*text[1:], config.tts_eos]
     ids = torch.cat([head, rows])
@@ -168,6 +171,15 @@ def _head(
     padding = [config.tts_pad] * (len(introduction) - 1)
     beside = zip([*padding, config.tts_bos], introduction, strict=True)
     return _as_rows([*((idx, None) for idx in role), *beside], config)
+
+
+def _whole(text: Sequence[int], request: PlanRequest, config: QwenTtsConfig) -> Tensor:
+    """Rows of all of the text and its end, and the one that opens the speech."""
+    if not request.is_text_final:
+        message = f"with {WHOLE_TEXT.name} the text is taken whole"
+        raise PlanError("text_not_streamed", message, WHOLE_TEXT.name)
+    said = [(idx, config.marks.pad) for idx in (*text, config.tts_eos)]
+    return _as_rows([*said, (config.tts_pad, config.marks.bos)], config)
 
 
 def _recording(

@@ -37,6 +37,8 @@ TEXTS = (
 VOICES = ("vivian", "dylan", "ryan")
 LANGUAGES = ("auto", "chinese", "english")
 INSTRUCTIONS = "Very slowly."
+WHOLE = (5, 7)
+"""Texts that stand before the speech, as the reference has them by default."""
 TEMPLATE = "<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>assistant\n"
 N_FRAMES = 200
 CONFIG = EngineConfig(max_streams=9, max_batch_rows=64, prefill_rows_per_step=48, target_load=1.0)
@@ -58,7 +60,10 @@ def request(n: int) -> PlanRequest:
         text=TEXTS[n],
         voice=VOICES[n % 3],
         language=LANGUAGES[n // 3],
-        options={"instructions": INSTRUCTIONS} if n == 7 else {},
+        options={
+            **({"instructions": INSTRUCTIONS} if n == 7 else {}),
+            **({"whole_text": True} if n in WHOLE else {}),
+        },
     )
 
 
@@ -79,6 +84,7 @@ def reference(folder, model) -> dict[str, torch.Tensor]:
         inputs[f"voice{n}"] = torch.tensor(n % 3)
         inputs[f"language{n}"] = torch.tensor(n // 3)
     inputs["instructions7"] = ids(INSTRUCTED.format(INSTRUCTIONS))
+    inputs |= {f"whole{n}": torch.tensor(1) for n in WHOLE}
     return ask("qwen_lm", folder, inputs, apart="qwen")
 
 

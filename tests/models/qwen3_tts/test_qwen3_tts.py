@@ -201,6 +201,23 @@ def test_each_row_takes_an_id_of_text_then_the_end_then_padding(model):
     assert step.emits.all()
 
 
+def test_a_whole_text_stands_before_the_speech_and_nothing_is_fed(model):
+    fed = model.plan(PlanRequest(text="hello"))
+    whole = model.plan(PlanRequest(text="hello", options={"whole_text": True}))
+    n_text = len(fed.text_ids) + 1
+    assert len(whole.ids) == len(fed.ids) + n_text + 1
+    assert len(whole.text_ids) == 0
+    opening = whole.ids[-(n_text + 2) :]
+    assert opening[:, 1].tolist() == [model.config.marks.pad] * (n_text + 1) + [
+        model.config.marks.bos
+    ]
+    assert opening[-2:, 0].tolist() == [model.config.tts_eos, model.config.tts_pad]
+    assert not model.spec.streams_text({"whole_text": True})
+    with pytest.raises(PlanError, match="with whole_text the text is taken whole") as caught:
+        model.plan(PlanRequest(text="hi", options={"whole_text": True}, is_text_final=False))
+    assert caught.value.code == "text_not_streamed"
+
+
 def test_the_end_is_not_drawn_in_the_first_two_rows(model):
     eos = model.config.marks.eos
     logits = [torch.zeros(3, model.config.talker.n_ids)]

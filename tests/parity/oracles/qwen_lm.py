@@ -1,9 +1,9 @@
 """`qwen-tts` 0.1.1: a small random Qwen3-TTS checkpoint, or what it makes of texts.
 
 Without inputs it makes the checkpoint. With `prompt<n>` (ids of the text in its template),
-`language<n>` and perhaps `voice<n>` (their places in the config) and `instructions<n>` it gives the
-prompt's `rows<n>`, the first `logits<n>` and `frames<n>`, the likeliest codes, one frame after
-another.
+`language<n>` and perhaps `voice<n>` (their places in the config), `instructions<n>` and `whole<n>`
+(the text stands before the speech) it gives the prompt's `rows<n>`, the first `logits<n>` and
+`frames<n>`, the likeliest codes, one frame after another.
 """
 
 import json
@@ -152,7 +152,7 @@ def answer(folder: Path, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Ten
             instruct_ids=[None if instructions is None else instructions.view(1, -1)],
             languages=[languages[int(inputs[f"language{number}"])]],
             speakers=[None if voice is None else voices[int(voice)]],
-            non_streaming_mode=False,
+            non_streaming_mode=f"whole{number}" in inputs,
             max_new_tokens=int(inputs["n_frames"]) + 1,
             do_sample=False,
             subtalker_dosample=False,

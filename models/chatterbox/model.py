@@ -31,7 +31,7 @@ from models.chatterbox.config import (
 from models.chatterbox.lm import SpeechLm
 from models.chatterbox.text import TextReader
 from models.chatterbox.voice import MAX_READY, Listener, ReadyVoice, Voice, voice_of
-from models.errors import PlanError, WeightError
+from models.errors import PlanError
 from models.limits import frame_limit
 from models.module import ModelModule
 from models.options import check_language, check_options
@@ -63,9 +63,6 @@ class ChatterboxModel(ModelModule):
         voice: Voice | None,
     ) -> None:
         super().__init__()
-        if reader.n_ids > lm.config.n_text_ids:
-            message = f"the tokenizer has {reader.n_ids} ids, text_emb.weight has rows for"
-            raise WeightError(f"{message} {lm.config.n_text_ids}")
         self.config = lm.config
         self.spec = model_spec(name, lm.config, codec.spec, languages)
         self.lm, self.codec, self.listener = lm, codec, listener
@@ -91,6 +88,9 @@ class ChatterboxModel(ModelModule):
         if len(text) > n_most:
             message = f"the text has {len(text)} tokens, at most {n_most} are accepted: split it"
             raise PlanError("prompt_too_long", message, "text")
+        if max(text) >= self.config.n_text_ids:
+            message = "the text has characters that this checkpoint has no rows for"
+            raise PlanError("unsupported_characters", message, "text")
         voice = voice_of(request, options, self.listener, self.voice)
         ready = self._ready.get(voice.key, lambda: self._made_ready(voice))
         exaggeration, weight = float(options[EXAGGERATION.name]), float(options[CFG_WEIGHT.name])

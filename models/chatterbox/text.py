@@ -72,7 +72,6 @@ class TextReader:
         if absent:
             raise WeightError(f"{source} has no token {', '.join(absent)}: it is no Chatterbox's")
         self._start, self._stop = ids[START], ids[STOP]
-        self.n_ids = max(ids.values()) + 1
 
     def ids(self, text: str, language: str) -> list[int]:
         """Ids of a text between its two marks.

@@ -188,6 +188,10 @@ def test_tables_that_nobody_asks_may_be_absent_or_there(folder):
         (lambda v: v.pop("gen"), r"gen\.prompt_token = NoneType"),
         (lambda v: v["t3"].pop("speaker_emb"), r"t3\.speaker_emb = NoneType"),
         (
+            lambda v: v["t3"].update(cond_prompt_speech_tokens=torch.zeros(1, 0).long()),
+            r"t3\.cond_prompt_speech_tokens = \(1, 0\)",
+        ),
+        (
             lambda v: v["gen"].update(prompt_feat=torch.ones(19, 80)),
             r"gen\.prompt_feat = \(19, 80\)",
         ),
@@ -245,7 +249,7 @@ def test_without_a_voice_of_its_own_a_recording_must_be_given(model, monkeypatch
     monkeypatch.setattr(model, "voice", None)
     with pytest.raises(PlanError) as caught:
         model.plan(PlanRequest(text="hi"))
-    assert caught.value.code == "reference_missing"
+    assert caught.value.code == "missing_audio"
     assert caught.value.param == "reference_audio"
     model.plan(PlanRequest(text="hi", audio=NOISE, audio_rate_hz=24_000))
 

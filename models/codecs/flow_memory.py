@@ -6,6 +6,12 @@ batch, the last inputs of each causal convolution and a row for each frame and a
 parts of the past are kept, so that a stream's state has one size however long it runs: the first
 frames, those of a voice's prompt, and the last ones.
 
+Figures, of published widths (4 of 14 blocks) with random weights, 7 s behind a prompt of 3 s: with
+all kept a stream's mel frames are those of a whole run within 2e-6, in half precision 6e-5; with
+2 s and 2 s kept they differ by 4.4 % (rms), with 1 s and 2 s by 6.6 %, with the last 2 s alone by
+14 %. State of the published U-Net is 560 KiB a frame, 109 MiB for these 4 s; keys and values in
+place of inputs are four times that.
+
 The batch of an estimator has two rows for each stream, next to one another: with the condition, and
 without.
 """

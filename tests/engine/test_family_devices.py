@@ -63,5 +63,5 @@ def test_a_chunk_needs_nothing_of_another_device(model):
     slots = SlotState(model.spec, N_SLOTS, THERE)
     streams = make_streams(HERE, HERE, time.monotonic)
     codec = CodecRunner(model, slots, N_SLOTS, THERE, streams)
-    for n_frames in model.spec.codec.chunk_frames:
+    for n_frames in model.spec.codec.all_sizes:
         assert codec.decode([1, 0], works(n_frames, 2)).pcm.device == THERE

@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 import io
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,16 +87,15 @@ class SoundReader:
         if not np.isfinite(pcm).all():
             raise self.refused("invalid_audio", "has samples that are not numbers")
         if len(pcm) > most_s * from_hz:
-            seconds = len(pcm) / from_hz
-            raise self.refused(
-                "audio_too_long", f"has {seconds:.1f} s, at most {most_s:g} are taken"
-            )
+            # Rounded away from the limit, so that what is refused is not told as what is taken.
+            seconds = math.ceil(100 * len(pcm) / from_hz) / 100
+            raise self.refused("audio_too_long", f"has {seconds:g} s, at most {most_s:g} are taken")
         sound = _without_silence(np.ascontiguousarray(pcm, dtype=np.float32), from_hz)
         if not len(sound):
             raise self.refused("empty_audio", "holds no sound: it is silent from end to end")
         if len(sound) < self._least_s * from_hz:
-            seconds = len(sound) / from_hz
-            message = f"has {seconds:.1f} s of sound, {self._least_s:g} s are needed at least"
+            seconds = math.floor(100 * len(sound) / from_hz) / 100
+            message = f"has {seconds:g} s of sound, {self._least_s:g} s are needed at least"
             raise self.refused("audio_too_short", message)
         at_rate = resample(torch.from_numpy(sound), from_hz, rate_hz).numpy()
         key = hashlib.sha256(at_rate.tobytes()).hexdigest()

@@ -16,6 +16,7 @@ from typing import Final
 import torch
 from tokenizers import Tokenizer
 
+from models.audio.reference import REFERENCE_TEXT
 from models.base import PromptPlan
 from models.cosyvoice2.config import (
     COLUMN,
@@ -48,10 +49,17 @@ _TAG: Final = re.compile(f"<({'|'.join(SOUND_TAGS)})>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """What stands in the prompt around the text: ids of the words before it, codes behind it."""
+    """What stands in the prompt around the text.
+
+    Args:
+        words: ids before it.
+        codes: behind it.
+        option: which the words come from; empty: the voice has them.
+    """
 
     words: Sequence[int]
     codes: Sequence[int]
+    option: str = ""
 
 
 def plan(
@@ -92,7 +100,9 @@ def plan(
     head = [config.start_mark, *lead.words]
     codes = [config.first_code + code for code in lead.codes]
     ids = [*head, *text, config.speech_mark, *codes]
-    n_left = _room(spec, len(ids), LEAST_RATIO * len(text))
+    is_led = bool(lead.option) and len(lead.words) > len(text)
+    at_fault = lead.option if is_led else "text"
+    n_left = _room(spec, len(ids), LEAST_RATIO * len(text), at_fault)
     n_most = min(n_left, MOST_RATIO * len(text), frame_limit(request, spec, len(text)))
     state = torch.zeros(STATE_SIZE, dtype=torch.int64)
     state[N_LEAST] = LEAST_RATIO * len(text)
@@ -134,7 +144,7 @@ def _streamed(
         raise PlanError("prompt_too_long", message, "text")
     n_given = config.interleave.n_words if len(text) >= config.interleave.n_words else 0
     ids = [config.start_mark, *text[:n_given]]
-    n_left = _room(spec, len(ids), 0)
+    n_left = _room(spec, len(ids), 0, "text")
     n_most = min(n_left, STREAMED_FRAMES, frame_limit(request, spec, None))
     state = torch.zeros(STATE_SIZE, dtype=torch.int64)
     state[0] = SPEECH if n_given else WORDS
@@ -156,22 +166,24 @@ def _streamed(
 def _lead(
     options: dict[str, OptionValue], voice: Voice, words: str | None, tokenizer: Tokenizer
 ) -> Lead:
-    """Raises: `PlanError` `prompt_too_long`."""
     instructions = str(options.get(INSTRUCTIONS.name) or "").strip()
     if instructions:
         said = tokenizer.encode(f"{instructions}{END_OF_PROMPT}", add_special_tokens=False).ids
-        return Lead(words=said, codes=())
-    known = voice.words if words is None else text_ids(words, tokenizer)
-    return Lead(words=known, codes=voice.codes if known else ())
+        return Lead(words=said, codes=(), option=INSTRUCTIONS.name)
+    if words is None:
+        return Lead(words=voice.words, codes=voice.codes if voice.words else ())
+    known = text_ids(words, tokenizer)
+    return Lead(words=known, codes=voice.codes if known else (), option=REFERENCE_TEXT.name)
 
 
-def _room(spec: ModelSpec, n_rows: int, n_least: int) -> int:
+def _room(spec: ModelSpec, n_rows: int, n_least: int, at_fault: str) -> int:
     """Rows that are left behind a prompt. Raises: `PlanError` `prompt_too_long`."""
     n_left = spec.backbone.max_positions - n_rows - 1
     if n_left < max(n_least, 1):
         n_most = spec.backbone.max_positions
         message = f"the prompt has {n_rows} rows; with its speech at most {n_most} are accepted"
-        raise PlanError("prompt_too_long", f"{message}: split the text", "text")
+        remedy = "split the text" if at_fault == "text" else f"give shorter {at_fault}"
+        raise PlanError("prompt_too_long", f"{message}: {remedy}", at_fault)
     return n_left
 
 

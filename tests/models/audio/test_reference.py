@@ -138,6 +138,18 @@ def test_samples_that_are_no_voice_are_named(pcm, code):
 
 
 @pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.9999, "has 0.99 s of sound, 1 s are needed"),
+        (30.0001, "has 30.01 s, at most 30 are taken"),
+    ],
+)
+def test_what_is_refused_is_not_told_as_what_is_taken(seconds, shown):
+    with pytest.raises(PlanError, match=shown):
+        from_samples(voice(seconds))
+
+
+@pytest.mark.parametrize(
     ("content", "code"),
     [
         (b"", "empty_file"),

@@ -95,6 +95,20 @@ def test_requests_that_cannot_be_served(model, request_, code):
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("request_", "at_fault"),
+    [
+        (request("hi", instructions="x" * 4100), "instructions"),
+        (request("hi", reference_text="x" * 4100), "reference_text"),
+        (request("x" * 1400, instructions="slowly"), "text"),
+    ],
+)
+def test_what_is_too_long_in_a_prompt_is_named(model, request_, at_fault):
+    with pytest.raises(PlanError, match="prompt has") as caught:
+        model.plan(request_)
+    assert (caught.value.code, caught.value.param) == ("prompt_too_long", at_fault)
+
+
 def test_speech_of_the_recording_stands_behind_its_words_only(model):
     text, codes = parts(model, model.plan(request()))
     assert (text, codes) == (ids_of(model, "hello"), [])

@@ -52,7 +52,7 @@ def warm_up(device: DeviceSide, costs: StepCosts, config: EngineConfig, clock: C
     if any(phase.feeds_codec for phase in spec.phases):
         chunk: list[Sample] = []
         for n_streams in _sizes(min(spec.codec.max_batch, config.max_streams)):
-            for size in spec.codec.chunk_frames:
+            for size in spec.codec.all_sizes:
                 slots = [stream.slot for stream in streams[:n_streams]]
                 works = [_dummy_work(spec.codec, size)] * n_streams
                 with device.streams.codec.queue():
@@ -126,7 +126,7 @@ def _dummy_work(codec: CodecSpec, size: int) -> ChunkWork:
         n_frames=size,
         n_valid=size,
         n_context=0,
-        is_first=True,
+        is_first=size in (codec.first_frames or codec.chunk_frames),
         is_last=False,
         due_s=0.0,
     )

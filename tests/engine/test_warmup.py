@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,21 @@ def test_any_number_of_slots_warms_up(max_streams):
     loop = EngineLoop(load_toy("toy-mixed"), config, lambda events: None, TickingClock())
     loop.warm_up()
     loop.check()
+
+
+def test_calls_of_a_ramp_of_their_own_are_run_as_first_calls():
+    """A codec whose chunks lie on a grid takes other sizes first, and those at no other time."""
+    model = load_toy("toy-depth")
+    codec = replace(model.spec.codec, chunk_frames=(4, 8), first_frames=(3, 7))
+    model.spec = replace(model.spec, codec=codec)
+    engine = Engine(model, replace(CONFIG, max_streams=1))
+    runner, seen = engine.loop._device.codec, set()
+    decode = runner.decode
+
+    def seeing(slots, works):
+        seen.update((work.n_frames, work.is_first) for work in works)
+        return decode(slots, works)
+
+    runner.decode = seeing
+    engine.loop.warm_up()
+    assert seen == {(3, True), (7, True), (4, False), (8, False)}

@@ -45,6 +45,7 @@ from models.spec import ModelSpec, OptionValue, PlanRequest
 
 END_OF_PROMPT: Final = "<|endofprompt|>"
 _TAG: Final = re.compile(f"<({'|'.join(SOUND_TAGS)})>")
+_MARK: Final = re.compile(r"<\|[^<>|]+\|>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +122,16 @@ def plan(
 
 def text_ids(text: str, tokenizer: Tokenizer) -> list[int]:
     """Ids of a text; blanks at its ends stay, for they part the words of streamed text."""
-    if not text.strip():
+    said = _without_marks(text, tokenizer)
+    if not said.strip():
         return []
-    ids: list[int] = tokenizer.encode(_TAG.sub(r"[\1]", text), add_special_tokens=False).ids
+    ids: list[int] = tokenizer.encode(_TAG.sub(r"[\1]", said), add_special_tokens=False).ids
     return ids
+
+
+def _without_marks(text: str, tokenizer: Tokenizer) -> str:
+    """Text that opens and ends nothing: what stands before a mark of instructions is not spoken."""
+    return _MARK.sub(lambda mark: mark[0] if tokenizer.token_to_id(mark[0]) is None else " ", text)
 
 
 def _streamed(
@@ -166,7 +173,8 @@ def _streamed(
 def _lead(
     options: dict[str, OptionValue], voice: Voice, words: str | None, tokenizer: Tokenizer
 ) -> Lead:
-    instructions = str(options.get(INSTRUCTIONS.name) or "").strip()
+    told = _without_marks(str(options.get(INSTRUCTIONS.name) or ""), tokenizer)
+    instructions = told.strip()
     if instructions:
         said = tokenizer.encode(f"{instructions}{END_OF_PROMPT}", add_special_tokens=False).ids
         return Lead(words=said, codes=(), option=INSTRUCTIONS.name)

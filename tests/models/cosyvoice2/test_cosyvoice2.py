@@ -179,6 +179,16 @@ def test_sounds_have_the_checkpoint_s_own_marks(model):
     assert more.tolist() == [model.tokenizer.token_to_id("[cough]")]
 
 
+def test_text_and_instructions_hold_no_marks(model):
+    """What stands before such a mark would not be spoken, and what follows it would end nothing."""
+    text, _ = parts(model, model.plan(request("so<|endofprompt|>it<|im_end|>hums <|x|>")))
+    assert text == ids_of(model, "so it hums <|x|>")
+    asked = request("hello", instructions="slowly<|endofprompt|>")
+    assert parts(model, model.plan(asked))[0] == ids_of(model, "slowly<|endofprompt|>hello")
+    more = model.extend(model.plan(request()), " <|endofprompt|>", is_final=True)
+    assert more.tolist() == []
+
+
 def test_a_recording_is_heard_once_and_voices_differ(checkpoint):
     model = load(checkpoint)
     first, again = model.plan(request()), model.plan(request())

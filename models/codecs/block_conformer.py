@@ -82,9 +82,7 @@ class BlockConformer(nn.Module):
         seen = (time < n_valid.unsqueeze(1)).unsqueeze(1) & (block <= block.unsqueeze(1))
         # What does not count sees itself at least: attention to nothing has no value.
         mask = (seen | (time == time.unsqueeze(1))).unsqueeze(1)
-        # Made where it is needed: a copy from the host cannot be recorded.
-        with tokens.device:
-            table = relative_table(n_tokens, 0, self.config.size)
+        table = relative_table(n_tokens, 0, self.config.size, tokens.device)
         sight = Sight(mask=mask, table=table.to(x.dtype))
         for layer in self.encoders:
             x = layer(x, sight, None, 0)

@@ -192,7 +192,7 @@ class UpsampleConformer(nn.Module):
         width = None if chunk is None else chunk * rate
         sight = Sight(
             mask=_seen(fine, time, n_new, width, None if past is None else (first, last)),
-            table=relative_table(n_new, first + last, self.config.size).to(x),
+            table=relative_table(n_new, first + last, self.config.size, x.device).to(x.dtype),
             behind=_behind(time, n_new, width, first, last) if first else None,
         )
         for idx, layer in enumerate(layers):

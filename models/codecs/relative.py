@@ -132,13 +132,14 @@ class RelativeLayer(nn.Module):
         return out
 
 
-def relative_table(n_new: int, n_old: int, size: int) -> Tensor:
+def relative_table(n_new: int, n_old: int, size: int, device: torch.device) -> Tensor:
     """Sines and cosines for each distance of a key behind a query, `(n_old + 2 * n_new - 1, size)`.
 
-    Distances run from `1 - n_new` (a key ahead) to `n_old + n_new - 1`.
+    Distances run from `1 - n_new` (a key ahead) to `n_old + n_new - 1`. Made on the device:
+    a copy from the host cannot be recorded.
     """
-    distances = torch.arange(1 - n_new, n_old + n_new, dtype=torch.float32)
-    rates = torch.exp(torch.arange(0, size, 2) * (-math.log(10_000) / size))
+    distances = torch.arange(1 - n_new, n_old + n_new, dtype=torch.float32, device=device)
+    rates = torch.exp(torch.arange(0, size, 2, device=device) * (-math.log(10_000) / size))
     angles = distances.unsqueeze(1) * rates
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
 

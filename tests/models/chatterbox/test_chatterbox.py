@@ -188,10 +188,6 @@ def test_tables_that_nobody_asks_may_be_absent_or_there(folder):
         (lambda v: v.pop("gen"), r"gen\.prompt_token = NoneType"),
         (lambda v: v["t3"].pop("speaker_emb"), r"t3\.speaker_emb = NoneType"),
         (
-            lambda v: v["t3"].update(cond_prompt_speech_tokens=torch.zeros(1, 0).long()),
-            r"t3\.cond_prompt_speech_tokens = \(1, 0\)",
-        ),
-        (
             lambda v: v["gen"].update(prompt_feat=torch.ones(19, 80)),
             r"gen\.prompt_feat = \(19, 80\)",
         ),

@@ -7,6 +7,7 @@ Numbers come from the checkpoint's own files; one that is absent or of another k
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -215,8 +216,7 @@ def read_torch_file(path: Path, part: str = "module") -> dict[str, Tensor]:
         held = map_torch_file(path)
     # torch raises what its parsers raise: zip, pickle and runtime errors.
     except Exception as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise WeightError(f"{path} cannot be read as weights ({reason}); {REMEDY}") from error
+        raise unreadable(path, "weights", error) from error
     if isinstance(held, dict) and isinstance(held.get(part), dict):
         held = held[part]
     if not isinstance(held, dict):
@@ -226,6 +226,17 @@ def read_torch_file(path: Path, part: str = "module") -> dict[str, Tensor]:
         what = f"{other[0]} is of type {type(held[other[0]]).__name__}"
         raise WeightError(f"{path} holds no plain state dict: {what}; {REMEDY}")
     return held
+
+
+def unreadable(path: Path, wanted: str, error: Exception) -> WeightError:
+    """That a torch file cannot be read as what it should be, in a line.
+
+    Of one that holds objects torch itself tells how to load it all the same, which runs them.
+    """
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    if isinstance(error, pickle.UnpicklingError):
+        reason = "it is damaged, or holds what is neither tensors nor plain values"
+    return WeightError(f"{path} cannot be read as {wanted} ({reason}); {REMEDY}")
 
 
 def take(weights: dict[str, Tensor], key: str, shape: tuple[int, ...], *, source: str) -> Tensor:

@@ -22,7 +22,7 @@ from models.audio.speaker_embedding import CamPlus
 from models.audio.speech_tokenizer import SpeechTokenizer
 from models.chatterbox.config import SAMPLE_RATE_HZ
 from models.chatterbox.voice_encoder import RATE_HZ, VoiceEncoder
-from models.checkpoint import REMEDY
+from models.checkpoint import unreadable
 from models.errors import PlanError, WeightError
 from models.mapped import map_torch_file
 from models.mapped import own as owned
@@ -156,8 +156,7 @@ def read_default_voice(path: Path) -> Voice:
         held = map_torch_file(path)
     # torch raises what its parsers raise: zip, pickle and runtime errors.
     except Exception as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise WeightError(f"{path} cannot be read as a voice ({reason}); {REMEDY}") from error
+        raise unreadable(path, "a voice", error) from error
 
     def tensor(part: str, name: str, n_axes: int) -> Tensor:
         values: Any = held.get(part) if isinstance(held, Mapping) else None

@@ -21,7 +21,7 @@ from models.audio.reference import Reference
 from models.audio.resample import resample
 from models.audio.speaker_embedding import RATE_HZ, SpeakerEmbedder
 from models.audio.speech_tokenizer import SpeechTokenizer
-from models.checkpoint import REMEDY
+from models.checkpoint import REMEDY, unreadable
 from models.codecs.conformer import FACTOR
 from models.cosyvoice2.vocoder import MelConfig, VocoderConfig
 from models.errors import WeightError
@@ -168,8 +168,7 @@ def read_voices(
         held = map_torch_file(path)
     # torch raises what its parsers raise: zip, pickle and runtime errors.
     except Exception as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise WeightError(f"{path} cannot be read as voices ({reason}); {REMEDY}") from error
+        raise unreadable(path, "voices", error) from error
     if not isinstance(held, dict) or not all(isinstance(one, dict) for one in held.values()):
         raise WeightError(f"{path} holds no voices by name; {REMEDY}")
     return {

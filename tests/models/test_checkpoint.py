@@ -141,6 +141,15 @@ def test_a_torch_file_cannot_bring_code(tmp_path):
             read_torch_file(tmp_path / name)
 
 
+def test_nobody_is_told_to_run_what_a_file_brings(tmp_path):
+    """Torch says, in bold, how such a file is loaded by those who trust it."""
+    torch.save({"a": Trap()}, tmp_path / "evil.pth")
+    with pytest.raises(WeightError, match="neither tensors nor plain values") as caught:
+        read_torch_file(tmp_path / "evil.pth")
+    assert "trust" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
 @pytest.mark.parametrize("make", [nn.utils.parametrizations.weight_norm, nn.utils.weight_norm])
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
 @pytest.mark.parametrize(

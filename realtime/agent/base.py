@@ -60,6 +60,7 @@ class Message:
         text: written, transcribed or spoken text; of an answer that was interrupted, only what was
             heard. None: audio that nobody has transcribed.
         audio: what the user said, float32 mono `(n,)` at `HEARD_RATE_HZ`; None where it was typed.
+        beside: of `text`, what was typed and not said.
         memory: `ReplyDone.memory` of this answer, as long as the conversation up to it is the same.
     """
 
@@ -67,6 +68,7 @@ class Message:
     role: Role
     text: str | None
     audio: Pcm | None = None
+    beside: str = ""
     memory: object | None = field(default=None, compare=False, repr=False)
 
 
@@ -184,10 +186,10 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyDone:
-    """The reply is complete, or a limit (`length`) has cut it.
+    """The reply is complete, or a limit has cut it.
 
     Args:
-        reason: why it ended.
+        reason: why it ended; `length`: its text was cut, `frames`: the speech of its model.
         n_input_tokens: of the text model.
         n_output_tokens: of the text model.
         n_frames: codec frames of the speech model.
@@ -196,7 +198,7 @@ class ReplyDone:
             into it.
     """
 
-    reason: Literal["stop", "length"] = "stop"
+    reason: Literal["stop", "length", "frames"] = "stop"
     n_input_tokens: int = 0
     n_output_tokens: int = 0
     n_frames: int = 0

@@ -152,6 +152,7 @@ class NativeReply:
         self._request = request
         self._engine_silence_s = engine_silence_s
         self._feed: StreamFeed | None = None
+        self._n_pieces = 0
         self._n_characters = 0
         self._n_samples = 0
         self._is_over = False
@@ -227,7 +228,8 @@ class NativeReply:
         known = _newest_memory(request, self._bridge.spec.name)
         said, before = _asked(request), _before(request, known)
         heard = [message.audio for message in said if message.audio is not None]
-        text = " ".join(one.text for one in said if one.text and one.audio is None)
+        written = (one.text if one.audio is None else one.beside for one in said)
+        text = " ".join(one for one in written if one)
         if "speak" in self._bridge.spec.tasks and not heard:
             # A text alone would be read out.
             before, text = [*before, ModelMessage(role="user", text=text)], ""
@@ -250,6 +252,9 @@ class NativeReply:
                 message = f"no answer of the engine in {self._engine_silence_s:g} s"
                 return self._fail("engine_timeout", message)
             if isinstance(piece, str):
+                if self._n_pieces == self._request.max_output_tokens:
+                    return self._cut_text()
+                self._n_pieces += 1
                 self._n_characters += len(piece)
                 return TextDelta(text=piece)
             if piece is None:
@@ -268,6 +273,16 @@ class NativeReply:
         spoken_s = self._n_samples / spec.frame.sample_rate_hz
         return min(self._n_characters, round(spoken_s / GUESSED_S_PER_CHARACTER))
 
+    def _cut_text(self) -> ReplyDone:
+        """One more piece of text would be too many, and a piece is about a token."""
+        self.cancel()
+        frame = self._bridge.spec.frame
+        return ReplyDone(
+            reason="length",
+            n_output_tokens=self._n_pieces,
+            n_frames=round(self._n_samples / frame.samples_per_frame),
+        )
+
     def _end(self, feed: StreamFeed) -> ReplyEvent | None:
         outcome = feed.outcome
         if self._is_over:
@@ -279,8 +294,9 @@ class NativeReply:
             return self._fail("engine_aborted", "the engine ended the stream")
         self._is_over = True
         return ReplyDone(
-            reason="length" if outcome.reason == "length" else "stop",
+            reason="frames" if outcome.reason == "length" else "stop",
             n_input_tokens=outcome.n_prompt_rows,
+            n_output_tokens=self._n_pieces,
             n_frames=outcome.n_frames,
             memory=self._memory(outcome),
         )

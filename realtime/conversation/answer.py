@@ -221,6 +221,7 @@ class Answer:
             if context is None:
                 return
             self._begun_s = self._clock()
+            self._items.note_context(context)
             self._reply = self._agent.reply(self._request(context), self.playout)
             if self._is_paused:
                 self._reply.set_paused(True)
@@ -311,8 +312,9 @@ class Answer:
             )
         if self._audio.is_cut:
             return "incomplete", StatusDetails(type="incomplete", reason="max_seconds")
-        if self._made().reason == "length":
-            return "incomplete", StatusDetails(type="incomplete", reason="max_output_tokens")
+        if (cut := self._made().reason) != "stop":
+            reason = "max_output_tokens" if cut == "length" else "max_frames"
+            return "incomplete", StatusDetails(type="incomplete", reason=reason)
         return "completed", None
 
     def _end(self, status: FinalStatus, details: StatusDetails | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from realtime.agent.base import FunctionCall
+from realtime.agent.base import ContextItem, FunctionCall
 from realtime.conversation.events import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -64,6 +64,7 @@ class AnswerItems:
         self._message: Item | None = None
         self._message_idx = 0
         self._written = ""
+        self._n_changes: int | None = None
 
     @property
     def message_id(self) -> str | None:
@@ -78,6 +79,11 @@ class AnswerItems:
         """What was written and, as the message has been cut, not heard."""
         heard = None if self._message is None else text_that_counts(self._message.parts[0])
         return self._written[len(heard or "") :].strip()
+
+    def note_context(self, context: tuple[ContextItem, ...]) -> None:
+        """This is told to the agent now, to be answered."""
+        if self._conversation is not None and self._conversation.is_told(context):
+            self._n_changes = self._conversation.n_changes
 
     def open_message(self) -> Part:
         """The part that grows; made on the first call."""
@@ -156,7 +162,7 @@ class AnswerItems:
         if item is None:
             return
         part = item.parts[0]
-        item.memory = memory if is_complete else None
+        item.memory = memory if is_complete and self._is_as_told() else None
         item.status = "completed" if is_complete else "incomplete"
         if self._wants_audio and not is_complete:
             if kept_s is not None:
@@ -172,6 +178,10 @@ class AnswerItems:
             ContentPartDone(**self._place(), part=self._part_wire(part, is_whole=True))
         )
         self._finish(item, self._message_idx)
+
+    def _is_as_told(self) -> bool:
+        """Whether the whole conversation was told, and has not changed since but at its end."""
+        return self._conversation is not None and self._conversation.n_changes == self._n_changes
 
     def _add(self, item: Item) -> None:
         self._items.append(item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from realtime.agent.base import (
     HEARD_RATE_HZ,
@@ -76,7 +76,8 @@ def given_items(
 
 def _referred(reference: ItemReference, conversation: Conversation, prefix: str) -> Item:
     try:
-        return conversation.get(reference.id)
+        # What an agent knows there is of the whole conversation.
+        return replace(conversation.get(reference.id), memory=None)
     except ProtocolError as fault:
         fault.param = f"{prefix}.id"
         raise

@@ -79,11 +79,25 @@ class Conversation:
 
     def __init__(self) -> None:
         self._items: list[Item] = []
+        self._n_changes = 0
+        self._told: tuple[ContextItem, ...] | None = None
 
     @property
     def items(self) -> tuple[Item, ...]:
         """All of them, oldest first."""
         return tuple(self._items)
+
+    @property
+    def n_changes(self) -> int:
+        """How often something other than its end has changed: what is gone, cut, or put between.
+
+        What an agent took in before that, it knows otherwise than it is now.
+        """
+        return self._n_changes
+
+    def is_told(self, context: tuple[ContextItem, ...]) -> bool:
+        """Whether this is what was last told of it, and of nothing else."""
+        return context is self._told
 
     @property
     def last_id(self) -> str | None:
@@ -181,7 +195,8 @@ class Conversation:
 
     def context(self) -> tuple[ContextItem, ...]:
         """What an agent may know of it."""
-        return context_of(self._items)
+        self._told = context_of(self._items)
+        return self._told
 
     def _place(self, previous_item_id: str | None) -> int:
         if previous_item_id is None:
@@ -196,6 +211,7 @@ class Conversation:
 
     def _forget_memory(self, at: int) -> None:
         """What answers from the item at this place on know is not so any more."""
+        self._n_changes += at < len(self._items)
         for item in self._items[at:]:
             item.memory = None
 
@@ -288,6 +304,9 @@ def _message(item: Item) -> Message | None:
         role=item.role,
         text=" ".join(texts) if texts else None,
         audio=audio,
+        beside=" ".join(
+            part.text for part in item.parts if part.kind == "input_text" and part.text
+        ),
         memory=item.memory if is_heard else None,
     )
 

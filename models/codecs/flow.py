@@ -2,9 +2,9 @@
 
 The decoder of the flow-matching families. What moves a frame in a step is an estimator
 (`models.codecs.flow_memory.Estimator`): a frame sees its own chunk and those before, and so never
-changes when more chunks follow. Guidance runs as one batch of twice the rows. Streamed, the
-estimator looks back at what it remembers (`models.codecs.flow_memory`), and every chunk is solved
-once.
+changes when more chunks follow. Guidance runs as one batch of twice the rows, and is not paid for
+where there is none. Streamed, the estimator looks back at what it remembers
+(`models.codecs.flow_memory`), and every chunk is solved once.
 
 Source: Lipman et al. 2023 (flow matching); Mehta et al. 2024 (Matcha-TTS); CosyVoice,
 `flow/flow_matching.py` (Apache-2.0). Keys of the modules are those of its checkpoints (`flow.pt`,
@@ -87,6 +87,7 @@ class Flow(nn.Module):
         assert config.kept.last % config.chunk_frames == 0, "whole chunks are kept"
         self.config = config
         self.estimator = estimator
+        self.n_halves = N_HALVES if config.guidance else 1
         times = torch.linspace(0, 1, config.n_steps + 1, dtype=torch.float64, device="cpu")
         if not config.is_even:
             # Noise is far from speech.
@@ -96,7 +97,7 @@ class Flow(nn.Module):
     @property
     def states(self) -> tuple[StateSpec, ...]:
         """All that a stream remembers; when it began is the caller's to know."""
-        return flow_states(self.config.kept, self._speed, self.config.n_steps)
+        return flow_states(self.config.kept, self._speed, self.config.n_steps, self.n_halves)
 
     def forward(
         self, noise: Tensor, condition: Condition, n_valid: Tensor, *, is_chunked: bool = True
@@ -112,7 +113,7 @@ class Flow(nn.Module):
         n_frames = noise.shape[2]
         place = whole(n_valid)
         chunk = self.config.chunk_frames if is_chunked else None
-        sight = WholeSight(place, n_frames, chunk)
+        sight = WholeSight(place, n_frames, chunk, self.n_halves)
         mel = self._solve(noise, condition, lambda step: sight)
         return mel * place.holds(place.times(0, n_frames)).unsqueeze(1)
 
@@ -151,14 +152,15 @@ class Flow(nn.Module):
         given = [condition.mu.transpose(1, 2), condition.speaker.unsqueeze(1).expand_as(x)]
         told = torch.cat([*given, condition.known.transpose(1, 2)], dim=2)
         # With the condition, then without: two rows of one batch.
-        both = torch.stack([told, torch.zeros_like(told)], dim=1)
+        both = torch.stack([told, torch.zeros_like(told)][: self.n_halves], dim=1)
         weight = self.config.guidance
         for step, (now, then) in enumerate(zip(self.times[:-1], self.times[1:], strict=True)):
-            pair = x.unsqueeze(1).expand(-1, N_HALVES, -1, -1)
-            rows = torch.cat([pair, both], dim=3).flatten(0, 1)
+            same = x.unsqueeze(1).expand(-1, self.n_halves, -1, -1)
+            rows = torch.cat([same, both], dim=3).flatten(0, 1)
             speed = self._speed(rows, now, sight_of(step))
-            with_it, without = speed[0::N_HALVES], speed[1::N_HALVES]
-            x = x + (then - now) * ((1 + weight) * with_it - weight * without)
+            if weight:
+                speed = (1 + weight) * speed[0::N_HALVES] - weight * speed[1::N_HALVES]
+            x = x + (then - now) * speed
         return x.transpose(1, 2)
 
 

@@ -13,7 +13,7 @@ all kept a stream's mel frames are those of a whole run within 2e-6, in half pre
 place of inputs are four times that.
 
 The batch of an estimator has two rows for each stream, next to one another: with the condition, and
-without.
+without; one where there is no guidance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from models.codecs.place import Place, old_times, rows_after
 from models.spec import StateSpec
 
 N_HALVES: Final = 2
-"""Rows of a batch for each stream: with the condition, and without."""
+"""Rows of a batch for each stream that is guided: with the condition, and without."""
 KEPT, CONTEXTS = "flow_kept", "flow_contexts"
 
 
@@ -55,7 +55,7 @@ class KeptFrames:
 
 
 class Sight(Protocol):
-    """What an estimator may look at in one step of the solver; R is two rows for each stream.
+    """What an estimator may look at in one step of the solver; R is all rows of all streams.
 
     The estimator asks for its convolutions' and its attention layers' past in the order in which
     they run, each once.
@@ -110,12 +110,15 @@ class WholeSight:
         place: of the frames.
         n_frames: of the batch.
         chunk: frames of a chunk, which see those of earlier chunks too; None: all frames.
+        n_halves: rows of each stream.
     """
 
-    def __init__(self, place: Place, n_frames: int, chunk: int | None) -> None:
+    def __init__(
+        self, place: Place, n_frames: int, chunk: int | None, n_halves: int = N_HALVES
+    ) -> None:
         time = place.times(0, n_frames)
-        self.bias = _bias(time, time, place, chunk)
-        self._inside = _inside(time, place)
+        self.bias = _of_rows(_bias(time, time, place, chunk), n_halves)
+        self._inside = _of_rows(_inside(time, place), n_halves)
 
     def context(self, x: Tensor, n_context: int) -> Tensor:
         """See `Sight.context`."""
@@ -126,19 +129,22 @@ class WholeSight:
         return x
 
 
-def flow_states(shape: KeptFrames, estimator: Estimator, n_steps: int) -> tuple[StateSpec, ...]:
+def flow_states(
+    shape: KeptFrames, estimator: Estimator, n_steps: int, n_halves: int = N_HALVES
+) -> tuple[StateSpec, ...]:
     """What a stream carries from chunk to chunk.
 
     Args:
         shape: how much is remembered.
         estimator: whose past it is.
         n_steps: of the solver.
+        n_halves: rows of each stream.
     """
-    rows = (N_HALVES, estimator.n_layers, shape.n_frames, estimator.kept_size)
+    rows = (n_halves, estimator.n_layers, shape.n_frames, estimator.kept_size)
     n_inputs = sum(n_context * n_channels for n_context, n_channels in estimator.contexts)
     return (
         StateSpec(name=KEPT, shape=(n_steps, *rows), dtype=shape.dtype),
-        StateSpec(name=CONTEXTS, shape=(n_steps, N_HALVES, n_inputs)),
+        StateSpec(name=CONTEXTS, shape=(n_steps, n_halves, n_inputs)),
     )
 
 
@@ -168,9 +174,11 @@ class Recall:
         self.after = {name: torch.empty_like(state[name]) for name in (KEPT, CONTEXTS)}
         own = place.times(0, n_frames)
         old = old_times(place.start, shape.first, shape.last)
-        self.bias = _bias(own, torch.cat([old, own], dim=1), place, chunk, shape)
-        self.inside = _inside(own, place)
-        self.rows_after = _rows_after(place.start, n_frames, shape)
+        n_halves = state[KEPT].shape[2]
+        bias = _bias(own, torch.cat([old, own], dim=1), place, chunk, shape)
+        self.bias = _of_rows(bias, n_halves)
+        self.inside = _of_rows(_inside(own, place), n_halves)
+        self.rows_after = _rows_after(place.start, n_frames, shape, n_halves)
 
     def sight(self, step: int) -> Sight:
         """Of a step of the solver."""
@@ -227,7 +235,7 @@ class _StepSight:
 
 def _behind(old: Tensor, x: Tensor) -> Tensor:
     """Rows `(R, n, C)` of a call behind `old` `(B, 2, n_old, C)`, of the same precision."""
-    return torch.cat([old, x.view(-1, N_HALVES, *x.shape[1:])], dim=2)
+    return torch.cat([old, x.view(*old.shape[:2], *x.shape[1:])], dim=2)
 
 
 def _rows_of(packed: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -235,16 +243,21 @@ def _rows_of(packed: Tensor, shape: tuple[int, int]) -> Tensor:
     return packed.view(*packed.shape[:2], *shape)
 
 
-def _rows_after(start: Tensor, n_new: int, shape: KeptFrames) -> Tensor:
+def _of_rows(x: Tensor, n_halves: int) -> Tensor:
+    """What is of streams `(B, ...)`, for the rows of each."""
+    return x.repeat_interleave(n_halves, dim=0)
+
+
+def _rows_after(start: Tensor, n_new: int, shape: KeptFrames, n_halves: int) -> Tensor:
     """Which of the rows remembered, and of `n_new` new ones, are remembered next; flat."""
     own = rows_after(start, n_new, shape.first, shape.last)
-    row = torch.arange(N_HALVES * len(start), device=start.device).unsqueeze(1)
-    return (own.repeat_interleave(N_HALVES, dim=0) + row * (shape.n_frames + n_new)).flatten()
+    row = torch.arange(n_halves * len(start), device=start.device).unsqueeze(1)
+    return (_of_rows(own, n_halves) + row * (shape.n_frames + n_new)).flatten()
 
 
 def _inside(time: Tensor, place: Place) -> Tensor:
-    """`(R, n, 1)`: 1 for frames of their stream, 0 for what is outside."""
-    return place.holds(time).repeat_interleave(N_HALVES, dim=0).unsqueeze(2).float()
+    """`(B, n, 1)`: 1 for frames of their stream, 0 for what is outside."""
+    return place.holds(time).unsqueeze(2).float()
 
 
 def _bias(
@@ -254,7 +267,7 @@ def _bias(
     chunk: int | None,
     shape: KeptFrames | None = None,
 ) -> Tensor:
-    """`(R, 1, n, n_keys)`, 0 where a frame at `time` `(B, n)` sees one at `key_time`, else -inf."""
+    """`(B, 1, n, n_keys)`, 0 where a frame at `time` `(B, n)` sees one at `key_time`, else -inf."""
     keys, frames = key_time.unsqueeze(1), time.unsqueeze(2)
     is_seen = place.holds(key_time).unsqueeze(1).expand(-1, time.shape[1], -1)
     if chunk is not None:
@@ -266,4 +279,4 @@ def _bias(
     # What does not count sees itself at least: attention to nothing has no value.
     is_seen = is_seen | (keys == frames)
     bias = torch.zeros(is_seen.shape, device=time.device).masked_fill(~is_seen, -math.inf)
-    return bias.repeat_interleave(N_HALVES, dim=0).unsqueeze(1)
+    return bias.unsqueeze(1)

@@ -5,6 +5,7 @@ Tolerance 1e-4 on mel frames of about 1: ten steps add up the rounding of float3
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -169,6 +170,19 @@ def test_what_is_forgotten_is_not_seen_in_any_pattern(folder, inputs, reference,
     torch.testing.assert_close(patterns[0][:, :n_same], whole[:, :n_same], atol=TOLERANCE, rtol=0)
     if n_same < 40:
         assert (patterns[0][:, n_same:] - whole[:, n_same:]).abs().max() > 1e-2
+
+
+def test_what_is_not_guided_takes_half_of_the_memory(folder, inputs):
+    """And says the same as guidance of nearly nothing, which takes all."""
+    mels, n_floats = [], []
+    for guidance in (0.0, 1e-9):
+        tensors = read_torch_file(folder / "flow.pt")
+        model = make_flow(replace(CONFIG, guidance=guidance), Unet(UNET), tensors, source="a")
+        mels += [solve(model, inputs, is_chunked=True)[2], stream(model, inputs, 2, [10, 20])]
+        n_floats.append(sum(math.prod(one.shape) for one in model.states))
+    assert n_floats[1] == 2 * n_floats[0]
+    for mel in mels[1:]:
+        torch.testing.assert_close(mel, mels[0], atol=1e-5, rtol=0)
 
 
 def test_half_precision_is_near(folder, inputs, reference):

@@ -40,7 +40,7 @@ MOST_TOKENS: Final = 375
 """Of what a voice has said: 15 s, the longest that any model of the family hears."""
 MAX_VOICES: Final = 32
 MAX_READY: Final = 8
-"""Voices kept ready: what one leaves in the codec has 92 MB, of Turbo 22."""
+"""Voices kept ready: what one leaves in the codec has 92 MB, of Turbo 13."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ from models.errors import PlanError
 Pcm = npt.NDArray[np.float32]
 
 BLOCK_S: Final = 0.02
+PADDING_S: Final = 0.2
+"""That a file may have beyond the longest sound: coders fill their last frames. It is cut off."""
 MARGIN_S: Final = 0.1
 """Kept around the sound: first and last sounds are soft."""
 QUIET: Final = 0.01
@@ -115,7 +117,7 @@ class SoundReader:
         pieces = []
         try:
             recording = Recording(
-                io.BytesIO(content), rate_hz=rate_hz, max_s=most_s, takes_holes=False
+                io.BytesIO(content), rate_hz=rate_hz, max_s=most_s + PADDING_S, takes_holes=False
             )
             try:
                 while (piece := recording.read()) is not None:
@@ -123,8 +125,11 @@ class SoundReader:
             finally:
                 recording.close()
         except RecordingError as error:
+            if error.code == "audio_too_long":
+                raise self.refused(error.code, f"is longer than {most_s:g} s") from None
             raise self.refused(error.code, f"cannot be used: {error.message}") from None
-        return np.concatenate([np.zeros(0, dtype=np.float32), *pieces])
+        pcm = np.concatenate([np.zeros(0, dtype=np.float32), *pieces])
+        return pcm[: math.floor(most_s * rate_hz)]
 
 
 def _without_silence(pcm: Pcm, rate_hz: int) -> Pcm:

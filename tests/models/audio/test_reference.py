@@ -137,6 +137,13 @@ def test_samples_that_are_no_voice_are_named(pcm, code):
     assert code_of(from_samples, pcm) == code
 
 
+@pytest.mark.parametrize("name", ["aac", "flac", "mp3", "opus", "wav"])
+def test_the_longest_sound_is_taken_from_files_of_every_kind(name):
+    """Coders fill their last frames: files of 30 s were refused as longer."""
+    read = from_file(file_of(name, voice(30.0)))
+    assert 29.9 * RATE_HZ < len(read.pcm) <= 30 * RATE_HZ
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [

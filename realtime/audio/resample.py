@@ -7,10 +7,12 @@ would have less to play than the engine believes.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import av
 import numpy as np
+from av.filter import Graph
 
 if TYPE_CHECKING:
     # Clients import this module, and they know the wire form only.
@@ -32,11 +34,7 @@ class Resampler:
         self._out_rate_hz = out_rate_hz
         self._n_in = 0
         self._n_out = 0
-        self._stream = (
-            None
-            if in_rate_hz == out_rate_hz
-            else av.AudioResampler(format="flt", layout="mono", rate=out_rate_hz)
-        )
+        self._stream = None if in_rate_hz == out_rate_hz else _graph(in_rate_hz, out_rate_hz)
 
     def push(self, pcm: Pcm) -> Pcm:
         """Convert float32 mono `(n,)`; some of it may come with a later call."""
@@ -46,15 +44,17 @@ class Resampler:
         row = np.ascontiguousarray(pcm, dtype=np.float32)[np.newaxis]
         frame = av.AudioFrame.from_ndarray(row, format="flt", layout="mono")
         frame.sample_rate = self._in_rate_hz
-        out = _joined(self._stream.resample(frame))
+        self._stream.push(frame)
+        out = _pulled(self._stream)
         self._n_out += len(out)
         return out
 
     def finish(self) -> Pcm:
         """The rest. Call once."""
         if self._stream is None or not self._n_in:
-            return _joined([])
-        rest = _joined(self._stream.resample(None))
+            return np.zeros(0, dtype=np.float32)
+        self._stream.push(None)
+        rest = _pulled(self._stream)
         n_wanted = (2 * self._n_in * self._out_rate_hz + self._in_rate_hz) // (2 * self._in_rate_hz)
         n_rest = max(0, n_wanted - self._n_out)
         if n_rest > len(rest):
@@ -62,6 +62,29 @@ class Resampler:
         return rest[:n_rest]
 
 
-def _joined(frames: list[av.AudioFrame]) -> Pcm:
-    parts = [frame.to_ndarray()[0].astype(np.float32, copy=False) for frame in frames]
-    return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
+def _graph(in_rate_hz: int, out_rate_hz: int) -> Graph:
+    """What `av.AudioResampler` makes, but for its threads.
+
+    That has one for each core, and keeps them as long as anybody holds it: long after the response.
+    """
+    graph = Graph()
+    # PyAV before 18 cannot be told.
+    if hasattr(graph, "threads"):
+        graph.threads = 1
+    source = graph.add_abuffer(sample_rate=in_rate_hz, format="flt", layout="mono")
+    rates = str(out_rate_hz)
+    wanted = graph.add("aformat", sample_rates=rates, sample_fmts="flt", channel_layouts="mono")
+    graph.link_nodes(source, wanted, graph.add("abuffersink")).configure()
+    return graph
+
+
+def _pulled(graph: Graph) -> Pcm:
+    """All that has come out."""
+    parts = [np.zeros(0, dtype=np.float32)]
+    # It wants more, or has come to its end.
+    with contextlib.suppress(av.BlockingIOError, av.EOFError):
+        while True:
+            frame = graph.pull()
+            assert isinstance(frame, av.AudioFrame), "sound comes of sound"
+            parts.append(frame.to_ndarray()[0].astype(np.float32, copy=False))
+    return np.concatenate(parts)

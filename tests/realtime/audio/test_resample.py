@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,3 +63,16 @@ def test_the_same_rate_passes_samples_through():
     pcm = _sine(24000, 100)
     assert resampler.push(pcm) is pcm
     assert len(resampler.finish()) == 0
+
+
+def test_it_has_no_threads_of_its_own():
+    """Those of libavfilter would live as long as anybody holds a response that is over."""
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        pytest.skip("threads are counted by Linux's /proc, which is not here")
+    n_before = len(list(tasks.iterdir()))
+    held = [Resampler(22050, 24000) for _ in range(20)]
+    for one in held:
+        one.push(np.zeros(220, np.float32))
+    # Other tests' threads may end meanwhile.
+    assert len(list(tasks.iterdir())) < n_before + len(held)

@@ -60,8 +60,9 @@ CASES = (
 ENDING = (
     Case(text="Rain.", least=9),
     Case(text="Stop.", order=("audio",), cfg=1, least=9, n_messages=1),
+    Case(text="Snow.", order=("audio", "text"), least=9),
 )
-"""Speech that is not held to the limit."""
+"""Speech that is not held to the limit, and text that comes behind it."""
 
 
 @pytest.fixture(scope="module")

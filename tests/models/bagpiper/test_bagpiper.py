@@ -372,6 +372,7 @@ def test_the_reference_s_way_gives_the_same_frames_of_what_keeps_the_pattern(che
     assert frames == codes.tolist()
     assert end == len(rows) - 1
     assert fed[1:-1] == drawn
+    assert fed[-1] == lone(EOS), "what follows does not hear codes that are no frame's"
 
 
 @pytest.mark.parametrize("mark", [EOS, EOT])

@@ -52,7 +52,9 @@ def test_every_family_is_checked_or_the_reason_is_told(told):
 def test_every_shape_is_run_on_both_backends_in_every_way(told):
     _, parts = told
     ways = {f"{b}_{w}" for b in ("torch", "flashinfer") for w in ("plain", "static", "graph")}
-    for name in SHAPES:
+    run = [name for name in SHAPES if "left_out" not in parts["rows"][name]]
+    assert {SHAPES[name].style for name in run} == {shape.style for shape in SHAPES.values()}
+    for name in run:
         assert ways < parts["rows"][name].keys()
 
 

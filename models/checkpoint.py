@@ -68,12 +68,26 @@ class Config:
             raise self._unfit(key, value, "1 or more")
         return value
 
+    def divisor(self, key: str, of: int) -> int:
+        """A count into which another number is parted. Raises: `WeightError`."""
+        value = self.count(key)
+        if of % value:
+            raise self._unfit(key, value, f"a divisor of {of}")
+        return value
+
     def number(self, key: str) -> float:
         """A number. Raises: `WeightError`."""
         value = self._get(key)
         if not _is_number(value):
             raise self._unfit(key, value, "a number")
         return float(value)
+
+    def positive(self, key: str) -> float:
+        """A number above 0. Raises: `WeightError`."""
+        value = self.number(key)
+        if value <= 0:
+            raise self._unfit(key, value, "above 0")
+        return value
 
     def flag(self, key: str) -> bool:
         """True or false. Raises: `WeightError`."""

@@ -91,19 +91,19 @@ def llama_config(config: Config, *, max_positions: int, style: BlockStyle = LLAM
     ):
         config.expect(key, value)
     theta, scaling = _rotary(config)
-    trained = config.integer("max_position_embeddings")
+    trained = config.count("max_position_embeddings")
     return LlamaConfig(
         backbone=BackboneSpec(
-            n_layers=config.integer("num_hidden_layers"),
-            n_query_heads=config.integer("num_attention_heads"),
-            n_kv_heads=config.integer("num_key_value_heads"),
-            head_dim=config.integer("head_dim"),
-            hidden=config.integer("hidden_size"),
+            n_layers=config.count("num_hidden_layers"),
+            n_query_heads=config.count("num_attention_heads"),
+            n_kv_heads=config.count("num_key_value_heads"),
+            head_dim=config.count("head_dim"),
+            hidden=config.count("hidden_size"),
             max_positions=min(trained, max_positions),
         ),
-        inner=config.integer("intermediate_size"),
-        n_ids=config.integer("vocab_size"),
-        eps=config.number("rms_norm_eps"),
+        inner=config.count("intermediate_size"),
+        n_ids=config.count("vocab_size"),
+        eps=config.positive("rms_norm_eps"),
         theta=theta,
         scaling=scaling,
         style=style,
@@ -301,11 +301,11 @@ def _rotary(config: Config) -> tuple[float, Llama3Scaling | None]:
     """Base and scaling, in the spellings of `transformers` 4 and 5."""
     if config.optional("rope_parameters") is not None:
         rope = config.part("rope_parameters")
-        theta = rope.number("rope_theta")
+        theta = rope.positive("rope_theta")
     elif config.optional("rope_scaling") is not None:
-        rope, theta = config.part("rope_scaling"), config.number("rope_theta")
+        rope, theta = config.part("rope_scaling"), config.positive("rope_theta")
     else:
-        return config.number("rope_theta"), None
+        return config.positive("rope_theta"), None
     kind = rope.text("rope_type" if rope.optional("type") is None else "type")
     if kind == "default":
         return theta, None

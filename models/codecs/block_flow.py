@@ -45,6 +45,8 @@ from models.weights import load_weights
 CLOCK: Final = StateSpec(name="n_tokens", shape=(1,), dtype="int64")
 """Tokens that a stream has had."""
 KNOWN: Final = "mel"
+CHUNK_TOKENS: Final = 20
+"""Of a call; whole blocks of an encoder, as the tokens before them that are seen again."""
 NOISE_FRAMES: Final = 1 << 14
 """Length of the noise, which repeats: 190 s."""
 _NOISE_SEED: Final = 42
@@ -78,8 +80,8 @@ class BlockFlowConfig:
     n_levels: int
     n_steps: int
     guidance: float
-    chunk_tokens: int = 20
-    context_tokens: int = 40
+    chunk_tokens: int = CHUNK_TOKENS
+    context_tokens: int = 2 * CHUNK_TOKENS
     overlap_tokens: int = 5
 
     @property

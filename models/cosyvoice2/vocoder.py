@@ -175,10 +175,11 @@ def _encoder(config: Config, flow: Config, chunk_tokens: int) -> ConformerConfig
         ("static_chunk_size", chunk_tokens),
     ):
         config.expect(key, value)
+    size = config.count("output_size")
     return ConformerConfig(
         n_in=n_in,
-        size=config.count("output_size"),
-        n_heads=config.count("attention_heads"),
+        size=size,
+        n_heads=config.divisor("attention_heads", size),
         inner=config.count("linear_units"),
         n_layers=config.count("num_blocks"),
         n_up_layers=N_UP_LAYERS,

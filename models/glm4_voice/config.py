@@ -253,20 +253,20 @@ def _decoder(config: Config) -> tuple[LlamaConfig, int]:
         ("tie_word_embeddings", False),
     ):
         config.expect(key, value)
-    head_dim = config.integer("kv_channels")
+    head_dim = config.count("kv_channels")
     llama = LlamaConfig(
         backbone=BackboneSpec(
-            n_layers=config.integer("num_layers"),
-            n_query_heads=config.integer("num_attention_heads"),
-            n_kv_heads=config.integer("multi_query_group_num"),
+            n_layers=config.count("num_layers"),
+            n_query_heads=config.count("num_attention_heads"),
+            n_kv_heads=config.count("multi_query_group_num"),
             head_dim=head_dim,
-            hidden=config.integer("hidden_size"),
-            max_positions=config.integer("seq_length"),
+            hidden=config.count("hidden_size"),
+            max_positions=config.count("seq_length"),
         ),
-        inner=config.integer("ffn_hidden_size"),
-        n_ids=config.integer("padded_vocab_size"),
-        eps=config.number("layernorm_epsilon"),
-        theta=THETA * config.number("rope_ratio"),
+        inner=config.count("ffn_hidden_size"),
+        n_ids=config.count("padded_vocab_size"),
+        eps=config.positive("layernorm_epsilon"),
+        theta=THETA * config.positive("rope_ratio"),
         scaling=None,
         style=STYLE,
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 from models.checkpoint import Config, read_torch_file
 from models.codecs.block_conformer import BlockConformerConfig
-from models.codecs.block_flow import BlockCodec, BlockFlowConfig, make_block_flow
+from models.codecs.block_flow import CHUNK_TOKENS, BlockCodec, BlockFlowConfig, make_block_flow
 from models.codecs.hift import HiftConfig, make_hift
 from models.codecs.hift_yaml import read_hift
 from models.codecs.unet import UnetConfig
@@ -35,7 +35,7 @@ def read_decoder_config(folder: Path) -> tuple[BlockFlowConfig, HiftConfig]:
     """The shapes that `config.yaml` states. Raises: `WeightError`, it names the key."""
     config = read_hyperpyyaml(folder / CONFIG)
     flow = part_of(config, "flow", "MaskedDiffWithXvec")
-    n_mels = flow.integer("output_size")
+    n_mels = flow.count("output_size")
     hift = read_hift(config)
     if hift.n_mels != n_mels:
         raise WeightError(
@@ -52,9 +52,9 @@ def read_decoder_config(folder: Path) -> tuple[BlockFlowConfig, HiftConfig]:
     estimator, n_levels = _estimator(part_of(decoder, "estimator", "ConditionalDecoder"), n_mels)
     return (
         BlockFlowConfig(
-            n_tokens=flow.integer("vocab_size"),
-            token_rate_hz=flow.number("input_frame_rate"),
-            speaker_dim=flow.integer("spk_embed_dim"),
+            n_tokens=flow.count("vocab_size"),
+            token_rate_hz=flow.positive("input_frame_rate"),
+            speaker_dim=flow.count("spk_embed_dim"),
             encoder=_encoder(part_of(flow, "encoder", "BlockConformerEncoder")),
             n_smooth=len(ratios),
             estimator=estimator,
@@ -76,13 +76,14 @@ def _encoder(config: Config) -> BlockConformerConfig:
         ("macaron_style", False),
     ):
         config.expect(key, value)
+    size = config.count("output_size")
     return BlockConformerConfig(
-        n_in=config.integer("input_size"),
-        size=config.integer("output_size"),
-        n_heads=config.integer("attention_heads"),
-        inner=config.integer("linear_units"),
-        n_layers=config.integer("num_blocks"),
-        block_tokens=config.integer("block_size"),
+        n_in=config.count("input_size"),
+        size=size,
+        n_heads=config.divisor("attention_heads", size),
+        inner=config.count("linear_units"),
+        n_layers=config.count("num_blocks"),
+        block_tokens=config.divisor("block_size", CHUNK_TOKENS),
     )
 
 
@@ -96,9 +97,9 @@ def _estimator(config: Config, n_mels: int) -> tuple[UnetConfig, int]:
     shape = UnetConfig(
         n_mels=n_mels,
         n_channels=channels[0],
-        n_layers=config.integer("n_blocks"),
-        n_middle=config.integer("num_mid_blocks"),
-        n_heads=config.integer("num_heads"),
-        head_dim=config.integer("attention_head_dim"),
+        n_layers=config.count("n_blocks"),
+        n_middle=config.count("num_mid_blocks"),
+        n_heads=config.count("num_heads"),
+        head_dim=config.count("attention_head_dim"),
     )
     return shape, len(channels)

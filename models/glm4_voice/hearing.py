@@ -70,25 +70,26 @@ def read_hearing_config(folder: Path) -> HearingConfig:
         ("scale_embedding", False),
     ):
         config.expect(key, value)
-    n_layers = config.integer("quantize_position")
-    if config.integer("pooling_position") != n_layers:
+    n_layers = config.count("quantize_position")
+    if config.count("pooling_position") != n_layers:
         raise WeightError(
-            f"config.json has pooling_position {config.integer('pooling_position')}, "
+            f"config.json has pooling_position {config.count('pooling_position')}, "
             f"quantize_position {n_layers}: rows are pooled and named at once here"
         )
+    hidden = config.count("d_model")
     return HearingConfig(
         encoder=EncoderShape(
-            n_mels=config.integer("num_mel_bins"),
-            hidden=config.integer("d_model"),
-            n_heads=config.integer("encoder_attention_heads"),
-            inner=config.integer("encoder_ffn_dim"),
+            n_mels=config.count("num_mel_bins"),
+            hidden=hidden,
+            n_heads=config.divisor("encoder_attention_heads", hidden),
+            inner=config.count("encoder_ffn_dim"),
             n_layers=n_layers,
-            max_rows=config.integer("max_source_positions"),
+            max_rows=config.count("max_source_positions"),
             is_causal=config.flag("encoder_causal_convolution"),
-            block_rows=config.integer("quantize_causal_block_size"),
+            block_rows=config.count("quantize_causal_block_size"),
         ),
-        n_pooled=config.integer("pooling_kernel_size"),
-        n_codes=config.integer("quantize_vocab_size"),
+        n_pooled=config.count("pooling_kernel_size"),
+        n_codes=config.count("quantize_vocab_size"),
     )
 
 

@@ -151,8 +151,8 @@ def read_step_config(folder: Path) -> StepConfig:
         ids=ids,
         encoder=_encoder(heard),
         adapter=AdapterShape(
-            kernel=heard.integer("kernel_size"),
-            stride=heard.integer("adapter_stride"),
+            kernel=heard.count("kernel_size"),
+            stride=heard.count("adapter_stride"),
             hidden=decoder.backbone.hidden,
         ),
         vocoder=vocoder,
@@ -186,24 +186,24 @@ def needs(folder: Path) -> Needs:
 def _decoder(config: Config) -> LlamaConfig:
     values = {
         # The rule of the library for files that do not state it.
-        "head_dim": config.integer("hidden_size") // config.integer("num_attention_heads"),
+        "head_dim": config.count("hidden_size") // config.count("num_attention_heads"),
         "attention_bias": STYLE.has_bias,
         **config.values,
     }
     stated = Config(values, config.source, config.prefix)
-    stated.expect("num_attention_groups", stated.integer("num_key_value_heads"))
+    stated.expect("num_attention_groups", stated.count("num_key_value_heads"))
     return llama_config(stated, max_positions=MAX_POSITIONS, style=STYLE)
 
 
 def _encoder(config: Config) -> EncoderShape:
-    hidden = config.integer("n_audio_state")
+    hidden = config.count("n_audio_state")
     return EncoderShape(
-        n_mels=config.integer("n_mels"),
+        n_mels=config.count("n_mels"),
         hidden=hidden,
-        n_heads=config.integer("n_audio_head"),
+        n_heads=config.divisor("n_audio_head", hidden),
         inner=MLP_RATIO * hidden,
-        n_layers=config.integer("n_audio_layer"),
-        max_rows=config.integer("n_audio_ctx"),
+        n_layers=config.count("n_audio_layer"),
+        max_rows=config.count("n_audio_ctx"),
     )
 
 

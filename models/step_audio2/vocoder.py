@@ -129,13 +129,13 @@ def read_vocoder_config(folder: Path) -> VocoderConfig:
     flow = part_of(read_hyperpyyaml(folder / YAML_FILE), "flow", "CausalMaskedDiffWithXvec")
     decoder = part_of(flow, "decoder", "CausalConditionalCFM")
     flow.expect("output_type", "mel")
-    n_mels = flow.integer("output_size")
+    n_mels = flow.count("output_size")
     return VocoderConfig(
         flow=SpeechFlowConfig(
-            n_tokens=flow.integer("vocab_size"),
-            speaker_dim=flow.integer("spk_embed_dim"),
+            n_tokens=flow.count("vocab_size"),
+            speaker_dim=flow.count("spk_embed_dim"),
             encoder=_encoder(
-                part_of(flow, "encoder", "UpsampleConformerEncoderV2"), flow.integer("input_size")
+                part_of(flow, "encoder", "UpsampleConformerEncoderV2"), flow.count("input_size")
             ),
             flow=FlowConfig(
                 n_mels=n_mels,
@@ -163,14 +163,15 @@ def _encoder(config: Config, n_in: int) -> ConformerConfig:
         ("activation_type", "swish"),
     ):
         config.expect(key, value)
+    size = config.count("output_size")
     return ConformerConfig(
         n_in=n_in,
-        size=config.integer("output_size"),
-        n_heads=config.integer("attention_heads"),
-        inner=config.integer("linear_units"),
-        n_layers=config.integer("num_blocks"),
-        n_up_layers=config.integer("num_up_blocks"),
-        lookahead=config.integer("pre_lookahead_len"),
+        size=size,
+        n_heads=config.divisor("attention_heads", size),
+        inner=config.count("linear_units"),
+        n_layers=config.count("num_blocks"),
+        n_up_layers=config.count("num_up_blocks"),
+        lookahead=config.count("pre_lookahead_len"),
         chunk_tokens=CHUNK_TOKENS,
         kept_tokens=RECENT_TOKENS,
         first_tokens=PROMPT_TOKENS,
@@ -181,13 +182,13 @@ def _encoder(config: Config, n_in: int) -> ConformerConfig:
 def _estimator(config: Config, n_mels: int) -> DitConfig:
     config.expect("out_channels", n_mels)
     config.expect("in_channels", 4 * n_mels)
-    size = config.integer("hidden_size")
+    size = config.count("hidden_size")
     return DitConfig(
         n_in=4 * n_mels,
         n_mels=n_mels,
         size=size,
-        n_blocks=config.integer("depth"),
-        n_heads=config.integer("num_heads"),
-        head_dim=config.integer("head_dim"),
-        inner=int(size * config.number("mlp_ratio")),
+        n_blocks=config.count("depth"),
+        n_heads=config.count("num_heads"),
+        head_dim=config.count("head_dim"),
+        inner=int(size * config.positive("mlp_ratio")),
     )

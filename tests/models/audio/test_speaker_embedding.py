@@ -71,9 +71,17 @@ def test_onnx_files_that_cannot_be_run_are_told(onnx_file, tmp_path):
     path = tmp_path / "campplus.onnx"
     with pytest.raises(WeightError, match="is missing"):
         OnnxCamPlus(path)
-    path.write_bytes(onnx_file.read_bytes()[:3_000])
-    with pytest.raises(WeightError, match="is damaged or cut short"):
-        OnnxCamPlus(path)
+    whole = onnx_file.read_bytes()
+    third = len(whole) // 3
+    for damaged in (
+        whole[:3_000],
+        b"",
+        whole[:third] + b"\x91" * 9 + whole[third + 9 :],
+        b"\0" * 99,
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(WeightError, match="is damaged or cut short"):
+            OnnxCamPlus(path)
 
 
 def test_without_the_package_that_runs_onnx_it_is_named(onnx_file, monkeypatch):

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from models.errors import PlanError, WeightError
 from models.glm4_voice.config import (
+    DECODER_FOLDER,
     HEARING_FOLDER,
     N_FRAMES,
     REST,
@@ -361,11 +362,41 @@ def test_a_config_that_lacks_a_number_is_refused_by_its_key(folder, tmp_path, ke
         (f"{HEARING_FOLDER}/config.json", {"pooling_position": 1}, "pooling_position 1"),
         (f"{HEARING_FOLDER}/config.json", {"quantize_vocab_size": 63}, "63 speech tokens"),
         (f"{HEARING_FOLDER}/config.json", {"d_model": None}, "does not state d_model"),
+        ("config.json", {"num_layers": 0}, "num_layers = 0, must be 1 or more"),
+        ("config.json", {"seq_length": -1}, "seq_length = -1, must be 1 or more"),
+        ("config.json", {"rope_ratio": 0}, "rope_ratio = 0.0, must be above 0"),
+        (f"{HEARING_FOLDER}/config.json", {"encoder_attention_heads": 5}, "must be a divisor"),
+        (f"{HEARING_FOLDER}/config.json", {"quantize_causal_block_size": -1}, "must be 1 or more"),
     ],
 )
 def test_files_that_say_something_else_are_refused(folder, tmp_path, file, change, shown):
     copy = copy_of(folder, tmp_path)
     edited(copy / file, lambda values: values.update(change))
+    with pytest.raises(WeightError, match=shown):
+        read_spec(copy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("attention_heads: 2", "attention_heads: 0", "attention_heads = 0, must be 1 or more"),
+        ("attention_heads: 2", "attention_heads: 5", "attention_heads = 5, must be a divisor"),
+        ("block_size: 10", "block_size: 0", "block_size = 0, must be 1 or more"),
+        ("block_size: 10", "block_size: 15", "block_size = 15, must be a divisor of 20"),
+        (
+            "input_frame_rate: 12.5",
+            "input_frame_rate: 0",
+            "input_frame_rate = 0.0, must be above 0",
+        ),
+        ("spk_embed_dim: 12", "spk_embed_dim: -1", "spk_embed_dim = -1, must be 1 or more"),
+    ],
+)
+def test_a_detokenizer_that_cannot_be_is_refused_by_its_key(folder, tmp_path, old, new, shown):
+    copy = copy_of(folder, tmp_path)
+    path = copy / DECODER_FOLDER / "config.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
     with pytest.raises(WeightError, match=shown):
         read_spec(copy)
 

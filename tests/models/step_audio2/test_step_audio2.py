@@ -108,6 +108,10 @@ def test_a_number_that_is_not_there_is_named(folder, part, key):
         ("text_config", {"vocab_size": 4000}, "vocab_size 4000 has no room"),
         ("text_config", {"num_attention_groups": 4}, "num_attention_groups = 4"),
         ("audio_encoder_config", {"llm_dim": 64}, "llm_dim = 64"),
+        ("text_config", {"num_attention_heads": 0}, "num_attention_heads = 0, must be 1 or more"),
+        ("text_config", {"num_hidden_layers": 0}, "num_hidden_layers = 0, must be 1 or more"),
+        ("audio_encoder_config", {"n_audio_ctx": -1}, "n_audio_ctx = -1, must be 1 or more"),
+        ("audio_encoder_config", {"n_audio_head": 5}, "n_audio_head = 5, must be a divisor"),
     ],
 )
 def test_what_is_not_known_is_refused(folder, part, changes, shown):
@@ -131,6 +135,10 @@ def test_a_mark_that_the_tokenizer_lacks_is_named(folder, name):
         ("vocab_size: 6561", "", "does not state flow.vocab_size"),
         ("key_bias: True", "key_bias: False", "key_bias = False"),
         ("in_channels: 64", "in_channels: 80", "in_channels = 80"),
+        ("attention_heads: 4", "attention_heads: 0", "attention_heads = 0, must be 1 or more"),
+        ("attention_heads: 4", "attention_heads: 5", "attention_heads = 5, must be a divisor"),
+        ("spk_embed_dim: 192", "spk_embed_dim: -1", "spk_embed_dim = -1, must be 1 or more"),
+        ("mlp_ratio: 4.0", "mlp_ratio: -1", "mlp_ratio = -1.0, must be above 0"),
         ("depth: 2", "depth: 3", r"flow\.pt does not fit SpeechFlow: missing: .*blocks\.2"),
     ],
 )

@@ -24,7 +24,7 @@ COMMON_OPTIONS: Final = (
         name="seed",
         kind="integer",
         default=None,
-        description="random draws of the response; the same seed gives the same audio",
+        description="random draws of the response; the same seed gives the same speech",
         minimum=0,
         maximum=MAX_SEED,
     ),

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from loadtest.gpu_check.__main__ import BUDGET_S, parts_of
+from loadtest.gpu_check import random_models
+from loadtest.gpu_check.__main__ import BUDGET_S, MODELS, parts_of
 from loadtest.gpu_check.budget import LeftOut, check_all
 from loadtest.gpu_check.where import SPARED_S, Where
 
@@ -69,6 +70,10 @@ def test_what_there_is_no_time_for_is_told_and_is_a_fault(capsys):
     facts, ended = told(capsys, {"one": right}, Where(is_dry=False, budget_s=SPARED_S))
     assert facts["one"]["left_out"] == "the time of this part is over"
     assert ended.endswith("not done: one")
+
+
+def test_models_that_are_measured_are_those_that_can_be_made():
+    assert set(MODELS) == set(random_models.MODELS)
 
 
 @pytest.mark.parametrize("is_dry", [False, True])

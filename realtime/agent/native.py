@@ -152,6 +152,7 @@ class NativeReply:
         self._request = request
         self._engine_silence_s = engine_silence_s
         self._feed: StreamFeed | None = None
+        self._n_prompt_rows = 0
         self._n_pieces = 0
         self._n_characters = 0
         self._n_samples = 0
@@ -208,6 +209,7 @@ class NativeReply:
             plan, seed=self._request.seed, asked_s=self._request.asked_s, play_from_s=None
         )
         self._feed = feed
+        self._n_prompt_rows = len(plan.ids)
         if self._is_paused:
             self._bridge.set_paused(feed, is_paused=True)
         return feed
@@ -279,6 +281,7 @@ class NativeReply:
         frame = self._bridge.spec.frame
         return ReplyDone(
             reason="length",
+            n_input_tokens=self._n_prompt_rows,
             n_output_tokens=self._n_pieces,
             n_frames=round(self._n_samples / frame.samples_per_frame),
         )

@@ -94,10 +94,12 @@ class SettingsInForce:
         model = settings.speech.model
         agent = self._agents[model]
         if settings.tools and not agent.calls_tools:
-            message = (
-                f"the text model behind {model} cannot call tools; start the server with "
-                "--llm-url and a model that can"
-            )
+            message = f"{model} cannot call tools: it answers by itself"
+            if not agent.spec.takes_audio:
+                message = (
+                    f"the text model behind {model} cannot call tools; start the server with "
+                    "--llm-url and a model that can"
+                )
             raise ProtocolError("tools_not_supported", message, param=f"{prefix}.tools")
         _check_transcription(settings.transcription, agent.transcribed_languages)
         return replace(settings, kept=merge_kept(settings.kept, kept))

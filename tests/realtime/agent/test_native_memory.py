@@ -16,7 +16,7 @@ from tests.realtime.harness import run
 from tests.realtime.talk_harness import LOUD, PUSH_TO_TALK, ScriptedAgent, talk
 
 SHORT = {"frames": 5, "reply_letters": 3}
-N_PCM = 8000
+TOOL = {"type": "function", "name": "weather"}
 
 
 async def answered(client, **response) -> dict:
@@ -131,6 +131,7 @@ def test_text_ends_at_the_tokens_that_were_asked_for():
                 done = await answered(client, max_output_tokens=4, output_modalities=wanted)
                 assert done["status_details"]["reason"] == "max_output_tokens"
                 assert done["usage"]["output_tokens"] == 4
+                assert done["usage"]["input_tokens"] > 0
                 kind = "output_text" if wanted == ["text"] else "output_audio_transcript"
                 told = client.events(f"response.{kind}.delta")
                 assert sum(len(one["delta"]) for one in told) == 4
@@ -153,5 +154,16 @@ def test_speech_that_was_cut_is_not_said_to_be_text_that_was():
                 "max_frames",
             )
             assert done["usage"]["output_tokens"] == 9
+
+    run(scenario)
+
+
+def test_tools_are_refused_without_advice_that_would_not_help():
+    async def scenario():
+        async with native() as (here, _), here.client(audio=PUSH_TO_TALK) as client:
+            await client.send("session.update", session={"tools": [TOOL]})
+            error = await client.until_error()
+            assert (error["code"], error["param"]) == ("tools_not_supported", "session.tools")
+            assert error["message"] == "toy-audio-in cannot call tools: it answers by itself"
 
     run(scenario)

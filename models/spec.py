@@ -328,6 +328,10 @@ class ModelSpec:
         """Whether a request with these options brings speech, which is answered with its text."""
         return self.takes_audio and SPOKEN_INPUT in options
 
+    def answers(self, options: Mapping[str, OptionValue]) -> bool:
+        """Whether the text of a request with these options is answered, and not read out."""
+        return "speak" not in self.tasks or self.hears(options)
+
     def column_idx(self, name: str) -> int:
         """Index of the column called `name`."""
         return [column.name for column in self.columns].index(name)

@@ -89,7 +89,7 @@ class Planner:
         An answer to it has a length of its own.
         """
         spec = self._bridge.spec
-        if "speak" not in spec.tasks or spec.hears(self._settings.options):
+        if spec.answers(self._settings.options):
             return math.inf
         speed = self._settings.options.get(SPEED_OPTION, 1.0)
         return speech_budget_s(text, speed if isinstance(speed, float | int) else 1.0)

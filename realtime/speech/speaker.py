@@ -77,7 +77,7 @@ class Speaker:
         self._config = config
         self._clock = clock
         self._playout = playout
-        self._is_answer = bridge.spec.hears(settings.options)
+        self._is_answer = bridge.spec.answers(settings.options)
         # One stream for the whole text would be held to a listener's pace from end to end.
         self.is_streaming = (
             bridge.spec.streams_text(settings.options) and not is_eager and not self._is_answer

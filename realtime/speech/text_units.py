@@ -232,7 +232,7 @@ class WordHolder:
 
 
 class WholeText:
-    """Text that comes with speech which is answered: one unit, which may be empty.
+    """Text that is answered: one unit, which may be empty.
 
     Args:
         sounds: tags that stay in it; see `ModelSpec.sound_tags`.

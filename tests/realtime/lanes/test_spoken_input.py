@@ -62,6 +62,20 @@ def test_over_the_socket_too_and_a_flush_makes_no_other(pieces):
     run(scenario)
 
 
+def test_a_model_that_only_converses_answers_a_text_once():
+    """Sentence by sentence, it would know nothing of one when it answers the next."""
+
+    async def scenario():
+        async with stepped_house(model=load_toy("toy-mixed")) as here:
+            given = {"frames": 20, "reply_letters": 6, "seed": 3}
+            for text in (TEXTS[3], SENTENCES):
+                answer = await post_speech(here, input=text, response_format="pcm", options=given)
+                assert answer.status_code == 200, answer.content
+                assert abs(len(answer.content) // 2 - 0.4 * 24_000) <= 1
+
+    run(scenario)
+
+
 def test_what_was_said_and_what_was_written_decide_the_answer():
     async def scenario():
         async with house() as here:

@@ -62,7 +62,7 @@ bench: $(VENV)/.stamp-run ## measure this machine: a table here, JSON under benc
 bench-converse: $(VENV)/.stamp-run ## measure a conversation: first sound by stage, barge-in, memory
 	@$(VENV)/bin/python -m loadtest.bench.converse $(BENCH_ARGS)
 
-bench-models: $(VENV)/.stamp-test ## published families on the engine against their references, eight minutes
+bench-models: $(VENV)/.stamp-test ## published families on the engine against their references, twelve minutes
 	@$(VENV)/bin/python -m loadtest.bench.models $(BENCH_ARGS)
 
 bench-gateway: $(VENV)/.stamp-run ## measure what the gateway takes for a second of streamed audio

@@ -1,6 +1,6 @@
 """Published families on the engine against `transformers` generate: a table, and JSON.
 
-    make bench-models                                           all, about seven minutes
+    make bench-models                                           all, about twelve minutes
     make bench-models BENCH_ARGS="--only csm --only zonos"      some of them
     make bench-models BENCH_ARGS="--only token2wav"             flow matching and its vocoder
 

@@ -61,9 +61,8 @@ class SpeechCodec(nn.Module):
         self.register_buffer("fade", fade_in(), persistent=False)
 
     def seed(self, voice: Voice) -> dict[str, Tensor]:
-        """What a voice leaves in the state of a stream, on the CPU. Worker thread."""
-        state = self.sound.seed(voice.prompt_tokens, voice.prompt_mel.T, voice.embedding)
-        return {name: tensor.cpu() for name, tensor in state.items()}
+        """What a voice leaves in the state of a stream, on the host. Worker thread."""
+        return self.sound.seed(voice.prompt_tokens, voice.prompt_mel.T, voice.embedding)
 
     def decode(
         self,

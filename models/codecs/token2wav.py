@@ -115,7 +115,9 @@ class Token2Wav(nn.Module):
 
     @torch.inference_mode()
     def seed(self, tokens: Tensor, mel: Tensor, speaker: Tensor) -> dict[str, Tensor]:
-        """What a voice leaves in the state of a stream, by name. Worker thread; seconds of work.
+        """What a voice leaves in the state of a stream, by name, on the host. Worker thread.
+
+        Seconds of work: callers keep it by what the voice was made of.
 
         So much of the prompt's beginning is left out (under a second) that its end lies right on
         the grid; a short prompt, or none, is taken whole, and so is one that stands apart.
@@ -127,19 +129,23 @@ class Token2Wav(nn.Module):
         """
         assert mel.shape[1] == FACTOR * len(tokens), "two mel frames for each token"
         told = self.flow.speaker(speaker.unsqueeze(0).to(self.flow.noise.device))
-        if self.silence is not None:
-            return self._seed_apart(tokens.to(told.device), mel.to(told), told)
+        tokens, mel = tokens.to(told.device), mel.to(told)
+        make = self._seed_on_grid if self.silence is None else self._seed_apart
+        return {name: _on_host(tensor) for name, tensor in make(tokens, mel, told).items()}
+
+    def _seed_on_grid(self, tokens: Tensor, mel: Tensor, speaker: Tensor) -> dict[str, Tensor]:
+        """Of a prompt whose end lies on the grid."""
         n_whole = max(0, len(tokens) - self.n_pending) // self.chunk_tokens * self.chunk_tokens
         first = max(0, len(tokens) - self.n_pending - n_whole)
-        tokens, mel = tokens[first:].to(told.device), mel[:, FACTOR * first :].to(told)
-        state = self._seen(tokens, mel, told, n_whole)
+        tokens, mel = tokens[first:], mel[:, FACTOR * first :]
+        state = self._seen(tokens, mel, speaker, n_whole)
         n_missing = max(0, self.n_pending - len(tokens))
         own = {
             CLOCK: torch.tensor([n_whole]),
             BEGIN: torch.tensor([n_missing]),
             TOKENS: functional.pad(tokens[n_whole:], (n_missing, 0)),
             KNOWN: functional.pad(mel[:, FACTOR * n_whole :], (FACTOR * n_missing, 0)),
-            SPEAKER: told[0],
+            SPEAKER: speaker[0],
         }
         return {**{name: tensor[0] for name, tensor in state.items()}, **own}
 
@@ -250,3 +256,9 @@ class Token2Wav(nn.Module):
         while first < n_frames:
             yield first, end
             first, end = end, end + width
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """A copy that a GPU can read by itself: every stream begins with one, and steps wait for it."""
+    host = tensor.cpu()
+    return host.pin_memory() if tensor.is_cuda else host

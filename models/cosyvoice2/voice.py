@@ -143,15 +143,8 @@ class Voices(nn.Module):
         return self._voices.get(f"named/{name}", lambda: self._made(f"named/{name}", prompt, words))
 
     def _made(self, key: str, prompt: Prompt, words: Sequence[int]) -> Voice:
-        left = self._seed(prompt.codes, prompt.mel, prompt.speaker)
-        state = {name: _on_host(tensor) for name, tensor in left.items()}
+        state = self._seed(prompt.codes, prompt.mel, prompt.speaker)
         return Voice(key=key, codes=prompt.codes.tolist(), codec_state=state, words=words)
-
-
-def _on_host(tensor: Tensor) -> Tensor:
-    """A copy that a GPU can read by itself: every stream begins with one, and steps wait for it."""
-    host = tensor.cpu()
-    return host.pin_memory() if tensor.is_cuda else host
 
 
 def read_voices(

@@ -119,8 +119,7 @@ class Voices(nn.Module):
         # One of the two may reach a little further.
         n_missing = FACTOR * len(codes) - mel.shape[1]
         mel = functional.pad(mel.unsqueeze(0), (0, n_missing), "replicate")[0]
-        left = self.token2wav.seed(codes, mel, self.embedder.embed(slow))
-        return {name: tensor.cpu() for name, tensor in left.items()}
+        return self.token2wav.seed(codes, mel, self.embedder.embed(slow))
 
 
 def voice_names(folder: Path) -> tuple[str, ...]:

@@ -26,12 +26,8 @@ Taken = tuple[Any, Generate]
 PROMPT: Final = list(range(40))
 
 
-def orpheus(folder: Path) -> Taken:
-    """The Llama alone, drawn from as the published model is."""
-    from transformers import LlamaForCausalLM
-
-    model: Any = LlamaForCausalLM
-    model = model.from_pretrained(folder, dtype=torch.float32).eval()
+def drawing(model: Any, **settings: float) -> Taken:  # noqa: ANN401 - of a library without types
+    """A decoder of `transformers` with its head, drawn from with these settings."""
     ids = torch.tensor([PROMPT])
 
     def generate(n_steps: int) -> object:
@@ -39,16 +35,22 @@ def orpheus(folder: Path) -> Taken:
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=True,
-            temperature=0.6,
-            top_p=0.8,
-            top_k=0,
-            repetition_penalty=1.3,
             min_new_tokens=n_steps,
             max_new_tokens=n_steps,
             pad_token_id=0,
+            **settings,
         )
 
     return model.model, generate
+
+
+def orpheus(folder: Path) -> Taken:
+    """The Llama alone, drawn from as the published model is."""
+    from transformers import LlamaForCausalLM
+
+    model: Any = LlamaForCausalLM
+    model = model.from_pretrained(folder, dtype=torch.float32).eval()
+    return drawing(model, temperature=0.6, top_p=0.8, top_k=0, repetition_penalty=1.3)
 
 
 def csm(folder: Path) -> Taken:
@@ -117,21 +119,7 @@ def cosyvoice2(folder: Path) -> Taken:
     config = Qwen2Config(**{**stated, "vocab_size": len(head), "tie_word_embeddings": False})
     model: Any = Qwen2ForCausalLM(config)
     model.eval().load_state_dict({**weights, "lm_head.weight": head})
-    ids = torch.tensor([PROMPT])
-
-    def generate(n_steps: int) -> object:
-        return model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=True,
-            top_p=0.8,
-            top_k=25,
-            min_new_tokens=n_steps,
-            max_new_tokens=n_steps,
-            pad_token_id=0,
-        )
-
-    return model.model, generate
+    return drawing(model, top_p=0.8, top_k=25)
 
 
 def chatterbox(folder: Path) -> Taken:
@@ -188,23 +176,7 @@ def step_audio2(folder: Path) -> Taken:
     stated = json.loads((folder / "config.json").read_text())["text_config"]
     model: Any = Qwen2ForCausalLM(Qwen2Config(**stated))
     model.eval().load_state_dict(weights)
-    ids = torch.tensor([PROMPT])
-
-    def generate(n_steps: int) -> object:
-        return model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=True,
-            temperature=0.7,
-            top_p=0.9,
-            top_k=0,
-            repetition_penalty=1.05,
-            min_new_tokens=n_steps,
-            max_new_tokens=n_steps,
-            pad_token_id=0,
-        )
-
-    return model.model, generate
+    return drawing(model, temperature=0.7, top_p=0.9, top_k=0, repetition_penalty=1.05)
 
 
 def glm4_voice(folder: Path) -> Taken:
@@ -248,22 +220,7 @@ def glm4_voice(folder: Path) -> Taken:
     )
     model: Any = GlmForCausalLM(config)
     model.eval().load_state_dict(weights)
-    ids = torch.tensor([PROMPT])
-
-    def generate(n_steps: int) -> object:
-        return model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=True,
-            temperature=0.2,
-            top_p=0.8,
-            top_k=0,
-            min_new_tokens=n_steps,
-            max_new_tokens=n_steps,
-            pad_token_id=0,
-        )
-
-    return model.model, generate
+    return drawing(model, temperature=0.2, top_p=0.8, top_k=0)
 
 
 REFERENCES: Final[dict[str, Callable[[Path], Taken]]] = {
